@@ -1,0 +1,53 @@
+"""Bit-exact weight deltas: which stored words changed between two checkpoints, in few bytes, applied exactly.
+
+>>> import numpy as np
+>>> old = np.zeros(1000, np.float32)
+>>> new = old.copy()
+>>> new[[3, 500]] = 1.0, -0.0
+>>> payload = encode(diff_bits(old, new), op="xor")
+>>> bits = apply_(old, decode(payload)).view(np.uint32)
+>>> bool((bits == new.view(np.uint32)).all())
+True
+
+Source: NeMo-DCR, sections on change detection, value encoding and in-place application. The payload format and the
+operation "add" are ours.
+"""
+
+from reprise.refit.apply import NEW, OLD, OTHER, apply_, chunk_states
+from reprise.refit.bits import DTYPES, Bits, as_bits
+from reprise.refit.delta import Delta, TensorDelta, diff_bits
+from reprise.refit.digests import CHUNK
+from reprise.refit.errors import PayloadError, RefitSchemaError, StaleBaseError
+from reprise.refit.frame import Limits
+from reprise.refit.operations import OPERATIONS
+from reprise.refit.payload import decode, encode, encode_pair, read_header
+from reprise.refit.sparsity import change_fraction, entropy_bound, grid_law, predict_change, threshold_law
+
+__all__ = [
+    "CHUNK",
+    "DTYPES",
+    "NEW",
+    "OLD",
+    "OPERATIONS",
+    "OTHER",
+    "Bits",
+    "Delta",
+    "Limits",
+    "PayloadError",
+    "RefitSchemaError",
+    "StaleBaseError",
+    "TensorDelta",
+    "apply_",
+    "as_bits",
+    "change_fraction",
+    "chunk_states",
+    "decode",
+    "diff_bits",
+    "encode",
+    "encode_pair",
+    "entropy_bound",
+    "grid_law",
+    "predict_change",
+    "read_header",
+    "threshold_law",
+]
