@@ -1,0 +1,1 @@
+"""Worlds, tiny models and seeded experiments: what the exact algorithms are exercised on."""
