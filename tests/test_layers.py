@@ -27,7 +27,10 @@ HEAVY = {
     "labs": set(),
 }
 # modules whose subject is tensors, and which nothing torch-free imports
-TORCH_AT_IMPORT: set[str] = set()
+# a copy plan records what a loader does to torch storage; `import reprise.refit` loads none of these
+TORCH_AT_IMPORT: set[str] = {
+    f"reprise.refit.{name}" for name in ("copy_plan", "copy_recorder", "index_probe", "plan_check", "through_loader")
+}
 
 LINES = 300
 # file below lib/reprise -> why it is longer than LINES
