@@ -94,6 +94,21 @@ def kills(seed: int, count: int) -> list[dict]:
     return rows
 
 
+def states_after_kill(w: World, share: float) -> np.ndarray:
+    """Kill one receiver after `share` of its update, in [0, 1], and look at its changing chunks.
+
+    Returns:
+        [chunks] int8: OLD, NEW or OTHER, in the order in which the update writes them.
+    """
+    changed, size = changed_bytes(w)
+    byte = min(max(round(share * size), int(changed[0]) + 1), int(changed[-1]))
+    with tempfile.TemporaryDirectory() as scratch:
+        victim = _begun(Path(scratch) / "victim", w)
+        die(victim, w, byte)
+        held = _words(victim)
+        return np.concatenate([_changing_states(held[record.name], record) for record in w.delta.tensors])
+
+
 def power_cuts(seed: int, count: int) -> list[dict]:
     """Update a store, and look at `count` states in which the disk may be if the power fails before the sync.
 
