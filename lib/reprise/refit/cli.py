@@ -23,6 +23,7 @@ from reprise.refit.checkpoint_stats import (
 )
 from reprise.refit.operations import OPERATIONS
 from reprise.refit.streams import MAX_LEVEL
+from reprise.refit.transport_cli import pull, push, serve_relay
 
 PATH = click.Path(path_type=str)
 TENSORS_SHOWN = 10
@@ -31,6 +32,10 @@ TENSORS_SHOWN = 10
 @click.group()
 def cli():
     """Bit-exact deltas of safetensors files and Hugging Face folders."""
+
+
+for _command in (push, pull, serve_relay):
+    cli.add_command(_command)
 
 
 @cli.command()
