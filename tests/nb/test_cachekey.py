@@ -178,6 +178,17 @@ def test_a_changed_library_file_runs_the_notebooks_that_import_it(file, affected
     assert finished() == affected
 
 
+def test_another_ending_of_a_notebook_runs_the_scoreboard_that_shows_it(finished):
+    def ended(**statuses):
+        header = {"notebooks": {stem: {"status": status} for stem, status in statuses.items()}}
+        (finished.out / "run.json").write_text(json.dumps(header))
+
+    ended(**{"99_scoreboard": "ok"})
+    assert finished() == []
+    ended(**{"99_scoreboard": "ok", "left/01_one": "failed"})
+    assert finished() == ["99_scoreboard"]
+
+
 @pytest.mark.parametrize("name", ["figures/left/01_one/curve.png", "notebooks/left/01_one.ipynb"])
 def test_a_deleted_result_runs_its_notebook(name, finished):
     (finished.out / name).unlink()

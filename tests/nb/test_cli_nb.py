@@ -10,7 +10,7 @@ import pytest
 from tiny import RECORDED
 
 from reprise import cli
-from reprise.nb import doctor, progress, rundir, runner
+from reprise.nb import doctor, progress, publish, rundir, runner
 from reprise.nb.jobs import Outcome
 
 
@@ -68,6 +68,7 @@ def test_list_names_notebooks_titles_presets_and_what_they_change(reprise, judge
         (["run", "--preset", "big"], "error: preset 'big': expected one of smoke, full, gpu\n"),
         (["run", "-p", "n=1"], "error: demo/01_recorded has no parameter 'n': expected one of SEED, OUT\n"),
         (["run", "-p", "SEED=x"], "error: demo/01_recorded: SEED='x': expected int\n"),
+        (["run", "-p", "SEED=-1"], "error: demo/01_recorded: SEED=-1: expected 0 or more"),
         (["run", "-p", "SEED"], "-p SEED: expected NAME=VALUE"),
         (["run", "-j", "0"], "Invalid value for '-j'"),
         (["refresh", "nope"], "error: notebook 'nope'"),
@@ -82,6 +83,18 @@ def test_a_run_directory_that_is_a_file_starts_nothing_and_ends_with_2(reprise, 
     (tmp_path / "file").touch()
     code, printed, complained = reprise("run", "--out", str(tmp_path / "file"))
     assert (code, printed) == (2, "") and complained.startswith(f"error: run directory {tmp_path / 'file'}: ")
+
+
+def test_a_folder_that_is_no_run_directory_starts_nothing_and_ends_with_2(reprise, judged, tmp_path):
+    mine = tmp_path / "mine" / "notebooks" / "demo" / "01_recorded.ipynb"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("{}")
+    code, printed, complained = reprise("run", "--out", str(tmp_path / "mine"))
+    assert (code, printed) == (2, "")
+    assert complained == f"error: run directory {tmp_path / 'mine'}: holds other files, " + (
+        "expected an empty folder or a run's\n"
+    )
+    assert [path for path in (tmp_path / "mine").rglob("*") if path.is_file()] == [mine]
 
 
 def test_run_prints_where_the_scoreboard_is_and_ends_with_the_count(reprise, judged, monkeypatch):
@@ -136,13 +149,22 @@ def test_a_cached_run_loads_nothing_heavy(reprise, judged):
 
 
 def test_a_failed_notebook_is_told_with_its_cell_and_ends_with_1(reprise, collection):
-    collection.add("demo/01_raises", "{}['key']")
+    collection.add("demo/01_raises", "{}['key']", claim=True)
     code, printed, _ = reprise("run", "-p", "SEED=4")
     first, *_, last = printed.splitlines()
     assert code == 1 and last == "0 passed, 1 failed"
     assert first.startswith("failed         demo/01_raises") and first.endswith("code cell 2: KeyError: 'key'")
-    header = json.loads((collection.root / "runs" / "smoke" / "run.json").read_bytes())
+    out = collection.root / "runs" / "smoke"
+    header = json.loads((out / "run.json").read_bytes())
     assert header["overrides"] == {"demo/01_raises": {"SEED": 4}}
+    failed = [["not", "run", "demo.sum.two", "its", "notebook", "failed"]]
+    assert [line.split() for line in reprise("claims")[1].splitlines()] == failed
+    assert json.loads(reprise("claims", "--json")[1])["claims"][0]["reason"] == "its notebook failed"
+    assert json.loads((out / "scoreboard.json").read_bytes())["claims"][0]["reason"] == "its notebook failed"
+    # the ending alone changes what the files show
+    (out / "run.json").write_text(json.dumps({**header, "notebooks": {}}))
+    publish.update(out, "smoke")
+    assert json.loads((out / "scoreboard.json").read_bytes())["claims"][0]["reason"] == "not part of this run"
 
 
 def test_claims_come_from_the_named_run_else_the_latest_else_the_committed(reprise, judged):
@@ -156,10 +178,35 @@ def test_claims_come_from_the_named_run_else_the_latest_else_the_committed(repri
     shutil.move(judged.root / "runs" / "smoke", judged.root / "elsewhere")
     assert statuses() == {"demo.sum.two": ("reproduced", "committed")}
     assert statuses(str(judged.root / "elsewhere")) == {"demo.sum.two": ("reproduced", "run")}
-    code, printed, _ = reprise("claims")
-    assert printed.split() == ["reproduced", "demo.sum.two", "2"]
+    code, printed, which = reprise("claims")
+    assert printed.split() == ["reproduced", "demo.sum.two", "2", "smoke", "2026-01-02"]
+    assert which == "the committed results, no run\n"
     code, _, complained = reprise("claims", str(judged.root / "nowhere"))
     assert code == 1 and "nowhere" in complained
+
+
+def test_text_names_the_run_shown_and_marks_what_it_did_not_compute(reprise, judged, monkeypatch):
+    monkeypatch.chdir(judged.root)
+    registry = judged.root / "data" / "claims" / "demo.yaml"
+    entry = registry.read_text().partition("claims:")[2].rstrip()
+    registry.write_text(registry.read_text().rstrip() + entry.replace("sum.two", "sum.later") + "\n    preset: full\n")
+    verdict = {"notebook": "demo/01_recorded", "status": "not reproduced", "here": "3", "reason": "", "got": 3}
+    committed = {"notebooks": {"demo/01_recorded": {"date": "2026-01-03"}}, "claims": {"demo.sum.later": verdict}}
+    (judged.root / "data" / "scoreboard.full.json").write_text(json.dumps(committed))
+    shown = "runs/smoke: preset smoke, 1 of 1 notebooks\n"
+    code, printed, which = reprise("claims")
+    assert [line.split() for line in printed.splitlines()] == [
+        ["reproduced", "demo.sum.two", "2"],
+        ["not", "reproduced", "demo.sum.later", "3", "full", "2026-01-03"],
+    ]
+    assert (code, which) == (0, shown)
+    code, printed, which = reprise("scoreboard")
+    assert (code, which) == (0, shown)
+    assert printed.splitlines()[2:] == [
+        "1 of these statuses are committed ones of a larger preset",
+        "not reproduced: demo.sum.later: reported 2, here 3, full 2026-01-03",
+    ]
+    assert reprise("claims", "--json")[2] == ""
 
 
 def test_scoreboard_counts_statuses_and_compares_two_runs(reprise, judged):

@@ -154,6 +154,11 @@ def test_a_value_of_another_type_is_refused(notebook, name, value):
         presets.resolve("refit/02_payload", "smoke", {name: value})
 
 
+def test_a_negative_seed_is_refused(notebook):
+    with pytest.raises(BadPreset, match="^refit/02_payload: SEED=-1: expected 0 or more"):
+        presets.resolve("refit/02_payload", "smoke", {"SEED": "-1"})
+
+
 def test_unknown_names_are_answered_with_the_known_ones(notebook):
     with pytest.raises(UnknownParameter, match="'k': expected one of SEED, OUT, n, lr") as parameter:
         presets.resolve("refit/02_payload", "smoke", {"k": 1})

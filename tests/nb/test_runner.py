@@ -226,6 +226,7 @@ def test_the_longest_starts_first_and_the_scoreboard_comes_when_all_records_are_
     jobs = runner.plan([], "smoke", collection.root / "runs" / "x", {})
     for stem, seconds in (("00_overview", 2.0), ("99_scoreboard", 90.0), ("demo/01_short", 1.0), ("demo/02_long", 9.0)):
         (jobs[0].out / "records" / "demo").mkdir(parents=True, exist_ok=True)
+        (jobs[0].out / "run.json").touch()
         rundir.write_stamp(jobs[0].out, stem, "an old key", {}, seconds)
     outcomes = runner.run(jobs)
     assert Recited.order == ["demo/02_long", "00_overview", "demo/01_short", "99_scoreboard"]
@@ -256,6 +257,19 @@ def test_notebooks_are_chosen_by_stem_system_or_pattern(collection):
     assert runner.choose([]) == ["00_overview", "demo/01_one", "demo/02_two", "other/01_one"]
     assert runner.choose(["demo"]) == ["demo/01_one", "demo/02_two"]
     assert runner.choose(["*/01_*", "00_overview"]) == ["00_overview", "demo/01_one", "other/01_one"]
+    for path in ("demo/01_one.ipynb", "notebooks/demo/01_one.ipynb", "./notebooks/demo/01_one.ipynb"):
+        assert runner.choose([path]) == ["demo/01_one"]
+    with pytest.raises(UnknownNotebook, match="'notebooks/demo/09.ipynb': expected"):
+        runner.choose(["notebooks/demo/09.ipynb"])
+
+
+def test_a_parameter_of_some_notebooks_only_is_refused_with_their_names(collection):
+    collection.add("demo/01_one", "pass")
+    collection.add("demo/02_two", "pass", parameters='SEED: int = 0\nOUT: str = ""\nsteps: int = 5\n')
+    message = "^demo/01_one has no parameter 'steps': name the notebook, demo/02_two$"
+    with pytest.raises(UnknownParameter, match=message):
+        runner.plan(["demo"], "smoke", collection.root / "runs" / "x", {"steps": "7"})
+    assert len(runner.plan(["demo/02_two"], "smoke", collection.root / "runs" / "x", {"steps": "7"})) == 1
 
 
 def test_overrides_reach_the_job(collection):
@@ -336,6 +350,27 @@ def test_a_run_directory_in_use_is_refused(tmp_path):
         assert "another run is using it" in refused(tmp_path)
     with rundir.opened(tmp_path):
         pass
+
+
+def test_a_run_that_stopped_before_it_described_itself_resumes_and_a_foreign_folder_is_refused(tmp_path):
+    with rundir.opened(tmp_path / "run"):
+        pass
+    with rundir.opened(tmp_path / "run"):
+        pass
+    (tmp_path / "mine" / "records").mkdir(parents=True)
+    assert "holds other files" in refused(tmp_path / "mine")
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["records"]
+
+
+def test_only_runs_of_the_checkout_become_the_latest(collection, tmp_path):
+    runs, link = collection.root / "runs", collection.root / "runs" / "latest"
+    for out in (tmp_path / "elsewhere", collection.root / "out", runs):
+        rundir.point_latest(collection.root, out)
+        assert not link.is_symlink()
+    rundir.point_latest(collection.root, runs / "deep" / "a")
+    assert os.readlink(link) == "deep/a"
+    rundir.point_latest(collection.root, tmp_path / "elsewhere")
+    assert os.readlink(link) == "deep/a"
 
 
 @pytest.fixture

@@ -131,6 +131,38 @@ def test_what_a_run_did_not_reach(run, checkout):
     assert rows["fp4.direction"] == ("not run", "", "its notebook stopped before", "smoke", "missing")
 
 
+@pytest.mark.parametrize(
+    "ending, reason",
+    [("failed", "its notebook failed"), ("timeout", "its notebook failed"), ("ok", "not checked")],
+)
+def test_a_notebook_of_the_run_without_a_record_is_told_from_one_outside_it(ending, reason, run):
+    out = run("a", other=None, notebooks={STEM: {"status": "ok"}, OTHER: {"status": ending}})
+    assert found(scoreboard.rows(out))["fp4.elsewhere"] == ("not run", "", reason, "smoke", "missing")
+    assert scoreboard.described(out) == "preset smoke, 2 of 2 notebooks"
+    assert scoreboard.described(run("b", other=None)) == "preset smoke, 1 of 2 notebooks"
+    assert json.loads(scoreboard.as_json(scoreboard.rows(out)))["claims"][5]["reason"] == reason
+
+
+def test_a_notebook_outside_the_run_shows_no_committed_verdict(run):
+    scoreboard.commit(run("full", preset="full"))
+    out = run("part")
+    next((out / "records").rglob("03*.jsonl")).unlink()
+    rows = found(scoreboard.rows(out))
+    outside = ("not run", "", "not part of this run", "", "")
+    assert {id for id, row in rows.items() if row == outside} == {
+        "fp4.cache.per_token",
+        "fp4.direction",
+        "fp4.speed",
+        "fp4.interval",
+    }
+    assert rows["fp4.cluster"][0] == "recorded only" and rows["fp4.later"][2] == "planned"
+    assert rows["fp4.elsewhere"][4] == "run"
+    # neither does one that failed before it recorded anything
+    (out / "run.json").write_text(json.dumps({"preset": "smoke", "notebooks": {STEM: {"status": "failed"}}}))
+    assert found(scoreboard.rows(out))["fp4.interval"] == ("not run", "", "its notebook failed", "smoke", "missing")
+    assert scoreboard.differences(scoreboard.rows(out), scoreboard.rows(None, preset="smoke")) == []
+
+
 def test_committing_and_reading_back(run, checkout):
     assert {row["origin"] for row in scoreboard.rows(None)} == {"", "registry"}
     out = run("a", python="3.11.7", commit="0123456789abcdef", dirty=True, cores=2, packages={"numpy": "2.4.6"})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 
 import numpy as np
-import torch
 import zstandard
 
 LONGEST_GAP = 0xFFFF
@@ -24,6 +23,8 @@ def nemo_rl_encode(old: np.ndarray, new: np.ndarray, op: str = "xor", level: int
 
     Source: NeMo-DCR, on value encoding; NeMo-RL's public documentation for the container.
     """
+    import torch  # only here: whoever compares other sizes should not wait for it
+
     index = _bridged(np.flatnonzero(old != new))
     gaps = (np.diff(index, prepend=-1) - 1).astype(np.uint16)
     values = old[index] ^ new[index] if op == "xor" else new[index]
@@ -36,6 +37,8 @@ def nemo_rl_encode(old: np.ndarray, new: np.ndarray, op: str = "xor", level: int
 
 def nemo_rl_apply(old: np.ndarray, payload: bytes) -> np.ndarray:
     """NEW from OLD and what `nemo_rl_encode` wrote; for our own payloads: nothing bounds their size."""
+    import torch
+
     (record,) = torch.load(io.BytesIO(zstandard.decompress(payload)), weights_only=True)
     index = np.cumsum(record["gaps"].numpy().astype(np.int64) + 1) - 1
     new, values = old.copy(), record["values"].numpy().view(np.uint16)

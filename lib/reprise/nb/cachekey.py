@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import reprise
+from reprise.nb import rundir
 
 SCOREBOARD = "99_scoreboard"  # the notebook that shows what the others left in the run directory
 PACKAGE = Path(reprise.__file__).parent
@@ -32,7 +33,7 @@ def parts(root: Path, stem: str, cells: list[str], preset: str, parameters: Mapp
         cells: sources of its code cells.
         preset: name of the preset, which decides what claims are checked.
         parameters: resolved parameters.
-        out: the run directory, whose records the scoreboard notebook shows.
+        out: the run directory, whose records and failures the scoreboard notebook shows.
     """
     data, kept = root / "data", {name: value for name, value in parameters.items() if name != "OUT"}
     shown: list[Any] = []
@@ -45,6 +46,8 @@ def parts(root: Path, stem: str, cells: list[str], preset: str, parameters: Mapp
         tables = [*data.glob("scoreboard.*.json"), root / "notebooks" / "presets.yaml"]
         if stem == SCOREBOARD:
             tables += (path for path in (out / "records").rglob("*.jsonl") if path.stem != stem)
+            ran = rundir.read_header(out).get("notebooks", {})
+            shown = sorted([name, entry["status"]] for name, entry in ran.items() if name != stem)
         else:
             shown = [_shown(path) for path in sorted((root / "notebooks").glob("*/*.ipynb"))]
     return {

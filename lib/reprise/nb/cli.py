@@ -37,7 +37,7 @@ def list_():
 @click.option("-p", "--parameter", "parameters", multiple=True, metavar="NAME=VALUE", help="Override; repeatable.")
 @click.option("--compare", is_flag=True, help="Exit 1 where statuses differ from the committed scoreboard.")
 def run(patterns, preset, workers, out, parameters, compare):
-    """Execute notebooks and judge their claims; PATTERNS are notebooks, systems (refit) or globs (refit/*).
+    """Execute notebooks and judge their claims; PATTERNS are notebooks, paths, systems (refit) or globs (refit/*).
 
     Unchanged notebooks of an earlier run into the same directory are not run again.
     """
@@ -102,12 +102,15 @@ def claims(run, as_json):
     """List claims with their status: of RUN, else of the latest run, else of the committed results."""
     from reprise.nb import scoreboard
 
-    rows = scoreboard.rows(run or paths.latest_run())
+    run = run or paths.latest_run()
+    rows = scoreboard.rows(run)
     if as_json:
         click.echo(scoreboard.as_json(rows), nl=False)
         return
+    _say_which(run)
     for row in rows:
-        click.echo(f"{row['status']:<24}  {row['id']:<40}  {row['here']:<20}  {row['reason']}".rstrip())
+        remark = ", ".join(filter(None, (row["reason"], _committed(row))))
+        click.echo(f"{row['status']:<24}  {row['id']:<40}  {row['here']:<20}  {remark}".rstrip())
 
 
 @click.command()
@@ -130,12 +133,16 @@ def scoreboard(run, other, commit):
         for line in _side_by_side(rows, board.rows(other)):
             click.echo(line)
         return
+    _say_which(run)
     for line in _table(board.counts(rows)):
         click.echo(line)
+    if run and (older := sum(row["origin"] == "committed" for row in rows)):
+        click.echo(f"{older} of these statuses are committed ones of a larger preset")
     for row in rows:
         if row["status"] in ("not reproduced", "inconsistent as reported"):
             reported = f"{row['reported']} {row['unit']}".rstrip()
-            click.echo(f"{row['status']}: {row['id']}: reported {reported}, here {row['here']}")
+            here = ", ".join(filter(None, (row["here"], _committed(row))))
+            click.echo(f"{row['status']}: {row['id']}: reported {reported}, here {here}")
 
 
 @click.command()
@@ -158,6 +165,19 @@ def _overrides(parameters: tuple[str, ...]) -> dict[str, str]:
 def _count(outcomes) -> str:
     passed = sum(outcome.passed for outcome in outcomes)
     return f"{passed} passed, {len(outcomes) - passed} failed"
+
+
+def _say_which(run: Path | None) -> None:
+    """Tell which results follow: the latest run may be a small or a failed one."""
+    from reprise.nb import scoreboard
+
+    what = f"{_shown(run)}: {scoreboard.described(run)}" if run else "the committed results, no run"
+    click.echo(what, err=True)
+
+
+def _committed(row: dict) -> str:
+    """Preset and date of a status that was not computed in the run shown, else nothing."""
+    return f"{row['preset']} {row['date']}" if row["origin"] == "committed" else ""
 
 
 def _shown(path: Path) -> str:
@@ -183,5 +203,6 @@ def _side_by_side(rows: list[dict], others: list[dict]) -> list[str]:
         if left == right:
             same += 1
         else:
-            lines.append(f"{row['id']:<40}  {' '.join(left):<40}  {' '.join(right)}".rstrip())
+            left, right = " ".join([*left, _committed(row)]), " ".join([*right, _committed(second[row["id"]])])
+            lines.append(f"{row['id']:<40}  {left:<40}  {right}".rstrip())
     return [*lines, f"{same} of {len(rows)} claims have the same status and value"]

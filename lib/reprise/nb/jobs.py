@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 STATUSES = ("ok", "cached", "failed", "timeout", "claims-failed", "missing-output")
+PASSED = ("ok", "cached")
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Outcome:
 
     @property
     def passed(self) -> bool:
-        return self.status in ("ok", "cached")
+        return self.status in PASSED
 
 
 # called with ("start", job), ("end", outcome) and ("tick", None)

@@ -187,6 +187,8 @@ def _checked(where: str, parameters: Mapping[str, Parameter], name: str, value: 
         raise BadPreset(f"{where}: {name}={value!r}: expected {kind}{hint}")
     if kind == "float" and not math.isfinite(value):
         raise BadPreset(f"{where}: {name}={value!r}: expected a finite number")
+    if name == "SEED" and value < 0:
+        raise BadPreset(f"{where}: SEED={value}: expected 0 or more, as every generator does")
     return value
 
 

@@ -14,14 +14,14 @@ FILES = ("scoreboard.json", "scoreboard.csv", "scoreboard.html")
 def update(out: Path, preset: str) -> list[str]:
     """Bring the scoreboard of a run up to date and compare it with the committed one.
 
-    Both depend on the records, the registry, the committed scoreboards and the code that joins them; while those
-    are unchanged, neither the registry nor pydantic is loaded again.
+    Both depend on run.json, the records, the registry, the committed scoreboards and the code that joins them; while
+    those are unchanged, neither the registry nor pydantic is loaded again.
 
     Returns:
         Statuses that differ from data/scoreboard.<preset>.json, one text each.
     """
     root, mark = paths.root(), out / ".scoreboard.json"
-    sources = [*(out / "records").rglob("*.jsonl*"), *(root / "data").glob("scoreboard.*.json")]
+    sources = [out / "run.json", *(out / "records").rglob("*.jsonl*"), *(root / "data").glob("scoreboard.*.json")]
     sources += [path for folder in ("claims", "reported") for path in (root / "data" / folder).rglob("*")]
     digest = cachekey.files_digest([*sources, *cachekey.closure(["import reprise.nb.scoreboard"])])
     try:

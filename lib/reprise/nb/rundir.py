@@ -42,15 +42,22 @@ class RunDirectoryFull(RepriseError):
 def opened(out: Path) -> Iterator[None]:
     """Make the folders, prove that a file can be written, and hold the directory's lock.
 
+    A folder that holds something, but neither run.json nor the lock of a run that stopped before it wrote one, is
+    somebody else's: a run would overwrite notebooks and figures there.
+
     Raises:
         RunDirectoryUnusable: with the path and the system's reason.
     """
     try:
+        names = {path.name for path in out.iterdir()} if out.is_dir() else set()
+        if names and not names & {"run.json", ".lock"}:
+            raise RunDirectoryUnusable(f"run directory {out}: holds other files, expected an empty folder or a run's")
+        out.mkdir(parents=True, exist_ok=True)
+        lock = open(out / ".lock", "w")  # noqa: SIM115 - held for the whole run
         for folder in FOLDERS:
-            (out / folder).mkdir(parents=True, exist_ok=True)
+            (out / folder).mkdir(exist_ok=True)
         atomic_write(out / ".probe", bytes(4096))
         (out / ".probe").unlink()
-        lock = open(out / ".lock", "w")  # noqa: SIM115 - held for the whole run
     except OSError as error:
         raise RunDirectoryUnusable(f"run directory {out}: {error.strerror}, expected a folder to write to") from None
     with lock:
@@ -176,14 +183,15 @@ def write_header(out: Path, root: Path, **fields) -> None:
 
 
 def point_latest(root: Path, out: Path) -> None:
-    """Let runs/latest name this run directory."""
-    link = root / "runs" / "latest"
-    target = os.path.relpath(out, link.parent) if out.is_relative_to(root) else str(out)
+    """Let runs/latest name this run directory, if it lies below the checkout's runs/."""
+    runs = (root / "runs").resolve()
+    if runs not in out.parents:
+        return
+    link, target = runs / "latest", os.path.relpath(out, runs)
     if link.is_symlink() and os.readlink(link) == target:
         return
-    # a convenience: a checkout that cannot be written still runs into an --out elsewhere
+    # a convenience: where runs/latest is a folder of its own, the run goes on without
     with contextlib.suppress(OSError):
-        link.parent.mkdir(exist_ok=True)
         fresh = link.with_name(f".latest-{os.getpid()}")
         fresh.symlink_to(target)
         fresh.replace(link)

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from reprise.nb import cachekey, paths, presets, rundir, slots
-from reprise.nb.errors import UnknownNotebook
+from reprise.nb.errors import UnknownNotebook, UnknownParameter
 from reprise.nb.jobs import STATUSES, Job, Listener, Outcome
 
 __all__ = ["STATUSES", "Job", "Outcome", "cache_key", "choose", "plan", "run"]
 
 
 def plan(names: Sequence[str], preset: str, out: str | Path, overrides: Mapping[str, Any]) -> list[Job]:
-    """Jobs for notebooks by stem, system (`refit`) or pattern (`refit/*`); no name means all.
+    """Jobs for notebooks by stem, path, system (`refit`) or pattern (`refit/*`); no name means all.
 
     Args:
         names: what to run.
@@ -27,7 +27,8 @@ def plan(names: Sequence[str], preset: str, out: str | Path, overrides: Mapping[
     Raises:
         UnknownNotebook, UnknownParameter, BadPreset: before anything starts, naming what exists.
     """
-    known, out = paths.notebooks(), Path(out).resolve()
+    known, out, chosen = paths.notebooks(), Path(out).resolve(), choose(names)
+    _check_shared({stem: known[stem] for stem in chosen}, overrides)
     return [
         Job(
             notebook=stem,
@@ -37,12 +38,12 @@ def plan(names: Sequence[str], preset: str, out: str | Path, overrides: Mapping[
             out=out,
             timeout=presets.timeout(stem, preset),
         )
-        for stem in choose(names)
+        for stem in chosen
     ]
 
 
 def choose(names: Sequence[str]) -> list[str]:
-    """Stems of the notebooks that these names, systems or patterns mean, sorted; all if there is none.
+    """Stems of the notebooks that these names, paths, systems or patterns mean, sorted; all if there is none.
 
     Raises:
         UnknownNotebook: a name means no notebook; the message lists those there are.
@@ -140,7 +141,16 @@ def _overridden(job: Job) -> dict[str, Any]:
     return {name: value for name, value in job.parameters.items() if name != "OUT" and value != own[name]}
 
 
+def _check_shared(chosen: Mapping[str, Path], overrides: Mapping[str, Any]) -> None:
+    """Refuse a parameter that some of the notebooks lack: a run with half of them changed would mix two settings."""
+    for name in overrides:
+        having = [s for s, path in chosen.items() if name in {one.name for one in presets.read_parameters(path)}]
+        if having and (lacking := [stem for stem in chosen if stem not in having]):
+            raise UnknownParameter(f"{lacking[0]} has no parameter {name!r}: name the notebook, {' or '.join(having)}")
+
+
 def _matches(stem: str, name: str) -> bool:
+    name = name.removeprefix("./").removeprefix("notebooks/").removesuffix(".ipynb")
     return fnmatchcase(stem, name) or stem.split("/")[0] == name
 
 

@@ -7,7 +7,8 @@ alone, as its `origin` says:
     committed  from a committed scoreboard           registry   recorded and planned claims
     missing    its notebook ran and did not reach it ""         its notebook is not part of this run
 
-A claim that only a larger preset checks shows the committed verdict of that preset, with its date.
+A claim that only a larger preset checks shows the committed verdict of that preset, with its date, where its notebook
+is part of the run.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from reprise.nb import claims, paths, predicates, records
 from reprise.nb.artifacts import csv_text, strict_json
 from reprise.nb.claims import PRESETS, STATUSES, Claim
+from reprise.nb.jobs import PASSED
 
 if TYPE_CHECKING:
     import pandas
@@ -51,6 +53,12 @@ def rows(
     preset = run.preset if run else preset or "smoke"
     committed = {name: read_committed(name, root) for name in PRESETS}
     return [_row(claim, _found(claim, run, committed, preset)) for claim in registry.values()]
+
+
+def described(run_dir: str | Path, root: Path | None = None) -> str:
+    """Preset of a run and how many of the checkout's notebooks are part of it, in one line."""
+    run, known = records.read(run_dir), paths.notebooks(root)
+    return f"preset {run.preset}, {len(known.keys() & _endings(run).keys())} of {len(known)} notebooks"
 
 
 def read_committed(preset: str, root: Path | None = None) -> dict[str, Any]:
@@ -180,13 +188,13 @@ def _found(claim: Claim, run: records.Records | None, committed: Mapping[str, di
         return {"reason": "planned", "origin": "registry"}
     if claim.kind == "recorded":
         return {"status": "recorded only", "origin": "registry"}
+    if run is not None and claim.notebook not in run.notebooks:
+        return _without_record(claim, run)
     later = PRESETS.index(claim.preset) > PRESETS.index(preset)
     if later or run is None:
         found = _from_committed(claim, committed, PRESETS[PRESETS.index(preset) :])
         return found or {"reason": f"checked at {claim.preset}" if later else "not committed"}
-    record = run.notebooks.get(claim.notebook)
-    if record is None:
-        return {"reason": "not part of this run"}
+    record = run.notebooks[claim.notebook]
     common = {"preset": record.preset, "date": record.started[:10]}
     if claim.id in record.skips:
         return {**common, "reason": record.skips[claim.id], "origin": "skip"}
@@ -197,6 +205,21 @@ def _found(claim: Claim, run: records.Records | None, committed: Mapping[str, di
         "reason": "not checked" if record.complete else "its notebook stopped before",
         "origin": "missing",
     }
+
+
+def _without_record(claim: Claim, run: records.Records) -> dict[str, Any]:
+    """A claim whose notebook recorded nothing: it was not run, or ended before it opened its recorder."""
+    ending = _endings(run).get(claim.notebook)
+    if ending is None:
+        return {"reason": "not part of this run"}
+    reason = "not checked" if ending in PASSED else "its notebook failed"
+    return {"reason": reason, "preset": run.preset, "origin": "missing"}
+
+
+def _endings(run: records.Records) -> dict[str, str]:
+    """How each notebook of a run ended, by stem; "" where run.json does not say it."""
+    told = {stem: entry["status"] for stem, entry in run.run.get("notebooks", {}).items()}
+    return {**dict.fromkeys(run.notebooks, ""), **told}
 
 
 def from_record(claim: Claim, line: Mapping[str, Any]) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def step_and_cost(moved: np.ndarray, shares: Mapping[str, float], theme: str = "
         left.imshow(image, interpolation="nearest")
         left.set_xticks([])
         left.set_yticks([])
-        left.set_xlabel(f"a {moved.shape[0]} x {moved.shape[1]} weight matrix, one cell a weight")
+        left.set_xlabel(f"a {moved.shape[0]} x {moved.shape[1]} weight matrix: orange up, blue down")
         title = f"One optimiser step changes {100 * (moved != 0).mean():.1f} % of these weights"
         left.set_title(title, loc="left", fontsize=12, fontweight="bold")
         values, names = [100 * x for x in shares.values()], list(shares)
