@@ -37,7 +37,7 @@ test: $(READY) lint  ## lint, unit tests, strict notebooks
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(TESTS)
 
 test-full: $(READY) lint  ## the same with the longer sweeps
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m '' $(TESTS)
+	REPRISE_EVERY_PROFILE=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m '' $(TESTS)
 
 lint: $(READY)  ## ruff, notebook rules, registry, presets
 	$(BIN)/ruff check .

@@ -1,7 +1,9 @@
 """Committed notebooks give their saved outputs again, on this machine as it is and under a second CPU profile.
 
 Strict validation (nbval) runs every notebook and compares each text output with the saved one. The second time NumPy,
-BLAS, oneDNN and torch use their oldest vector code on one thread, under another locale, time zone and home folder.
+BLAS, oneDNN and torch use their oldest vector code on one thread, under another locale, time zone and home folder; that
+takes two to three times as long, so a run checks a third of the notebooks, another one each day, and all of them with
+REPRISE_EVERY_PROFILE=1 (make test-full).
 """
 
 import json
@@ -10,6 +12,7 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as xml
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -50,14 +53,31 @@ def other_locale() -> str:
     return next((name for name in known if name.startswith(("de_", "fr_", "tr_")) and "utf" in name.lower()), "C.UTF-8")
 
 
-@pytest.fixture(scope="module", params=[native, elsewhere], ids=lambda profile: profile.__name__)
+def third(stems: list[str], day: date) -> list[str]:
+    """Every third notebook, starting one further each day."""
+    return stems[-day.toordinal() % 3 :: 3]
+
+
+EVERY = os.environ.get("REPRISE_EVERY_PROFILE") == "1"
+CHECKED = {native: STEMS, elsewhere: STEMS if EVERY else third(STEMS, date.today())}
+CASES = [
+    pytest.param(profile, stem, id=f"{profile.__name__}-{stem}") for profile in CHECKED for stem in CHECKED[profile]
+]
+
+
+def test_three_days_cover_every_notebook():
+    days = [third(STEMS, date(2026, 1, day)) for day in (1, 2, 3)]
+    assert sorted(sum(days, [])) == sorted(STEMS)
+
+
+@pytest.fixture(scope="module")
 def validated(request, tmp_path_factory):
     """Cells of every notebook as validated: {stem: [(name, "" or why it failed), ...]}."""
     folder = tmp_path_factory.mktemp(request.param.__name__)
     report = folder / "report.xml"
     command = [sys.executable, "-m", "pytest", "--nbval", "--nbval-current-env", "-p", "no:cacheprovider", "-q"]
     command += ["--nbval-sanitize-with", str(SANITIZE), "-o", "addopts=", f"--junitxml={report}"]
-    command += [str(paths.notebooks(ROOT)[stem]) for stem in STEMS]
+    command += [str(paths.notebooks(ROOT)[stem]) for stem in CHECKED[request.param]]
     done = subprocess.run(command, cwd=ROOT, env=request.param(folder), capture_output=True, text=True, timeout=LIMIT)
     assert report.exists(), f"{done.stdout}\n{done.stderr}"
     cells: dict[str, list[tuple[str, str]]] = {}
@@ -70,7 +90,7 @@ def validated(request, tmp_path_factory):
     return cells
 
 
-@pytest.mark.parametrize("stem", STEMS)
+@pytest.mark.parametrize(("validated", "stem"), CASES, indirect=["validated"])
 def test_the_saved_outputs_are_the_computed_ones(stem, validated):
     code = [
         cell for cell in json.loads(paths.notebooks(ROOT)[stem].read_bytes())["cells"] if cell["cell_type"] == "code"

@@ -16,6 +16,9 @@ from reprise.labs.control_channel import ask
 from reprise.labs.residue_task import rewards
 from reprise.refit.transport import TransportTimeout
 
+# notebook refit/07 trains through kills in every fast run, and its claims are compared there
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def trained():

@@ -15,6 +15,7 @@ def step():
     return pair
 
 
+@pytest.mark.slow
 def test_the_old_exponent_tells_most_of_the_places_of_a_real_step(step):
     row = lab.costs(*step)
     assert row["places_known"] < 0.5 * row["places"]

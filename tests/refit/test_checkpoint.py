@@ -273,3 +273,27 @@ def test_a_tensor_is_found_by_folder_then_file_then_name(tmp_path):
     found = {path: checkpoint.find(path, "w") for path in wanted}
     assert {path: tensor and tensor.path for path, tensor in found.items()} == wanted
     assert checkpoint.find("b/x.safetensors", "v") is None
+
+
+def test_what_cannot_be_meant_as_a_checkpoint_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")  # opened, it would wait for a writer
+    for path in (tmp_path / "pipe", "/dev/zero"):
+        with pytest.raises(CheckpointError, match="is not a regular file or folder"):
+            Checkpoint.open(path)
+    with pytest.raises(CheckpointError, match="path is empty"):
+        Checkpoint.open("")
+    weights = {"m.safetensors": {"w": ("U8", (1,), b"a")}}
+    snapshot = write_folder(tmp_path / "models--a--b" / "snapshots" / "0a1b", weights)
+    (tmp_path / "models--a--b" / "blobs").mkdir()
+    with pytest.raises(CheckpointError, match="expected a folder below its snapshots"):
+        Checkpoint.open(tmp_path / "models--a--b")
+    assert list(Checkpoint.open(snapshot).weights) == ["m.safetensors"]
+
+
+def test_a_text_file_that_changes_is_noticed(tmp_path):
+    old, _ = small_pair(tmp_path)
+    checkpoint = Checkpoint.open(old)
+    os.utime(old / "note.txt", ns=(1, 1))
+    checkpoint.check_unchanged(["config.json"])
+    with pytest.raises(CheckpointError, match="note.txt: changed while it was read"):
+        checkpoint.check_unchanged(checkpoint.others)

@@ -2,9 +2,12 @@
 
 import importlib.util
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -208,3 +211,86 @@ def test_a_step_of_a_packaged_sentence_transformer(tmp_path, reprise):
     assert contents(tmp_path / "out") == contents(tmp_path / "new")
     found = json.loads(reprise("stats", tmp_path / "old", tmp_path / "new", "--json")[1])
     assert sum(tensor["changed"] for tensor in found["tensors"]) > 1_000_000  # FP32 keeps nearly every update
+
+
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_empty_paths_are_refused(pair, reprise, place):
+    args = ["old", "new", "-o", "x"]
+    args[place] = ""
+    code, out, err = reprise("diff", *args)
+    assert code == 1 and err.startswith("error: ") and "path" in err and "is empty" in err and err.count("\n") == 1
+    assert reprise("apply", "old", "", "-o", "x")[::2] == (
+        1,
+        "error: the path of the delta is empty: expected an .rdl file\n",
+    )
+
+
+@pytest.mark.parametrize("args", [["diff", "pipe", "new", "-o", "x"], ["stats", "old", "pipe"], ["inspect", "pipe"]])
+def test_a_pipe_is_refused_and_not_waited_for(pair, reprise, args):
+    os.mkfifo("pipe")
+    code, out, err = reprise(*args)
+    assert (code, out) == (1, "") and err.startswith("error: pipe: is not a regular file")
+
+
+def run_reprise(*args, **options):
+    return subprocess.run([sys.executable, "-m", "reprise.cli", "refit", *args], stderr=subprocess.PIPE, **options)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_full_stdout_is_one_sentence(pair):
+    with open("/dev/full", "w") as full:
+        run = run_reprise("stats", "old", "new", stdout=full)
+    assert (run.returncode, run.stderr) == (1, b"error: stdout: No space left on device\n")
+
+
+def test_a_name_that_is_not_utf8_is_shown_escaped(pair):
+    run = run_reprise("diff", "old", "new", "-o", b"d\xff.rdl", stdout=subprocess.PIPE)
+    assert (run.returncode, run.stderr) == (0, b"") and run.stdout.startswith(b"d\\udcff.rdl: ")
+    assert Path(os.fsdecode(b"d\xff.rdl")).is_file()
+    run = run_reprise("diff", "old", "new", "-o", b"d\xff.rdl", stdout=subprocess.PIPE)
+    assert run.returncode == 1 and run.stderr.startswith(b"error: output ") and run.stderr.count(b"\n") == 1
+
+
+STOPPED = """
+    import contextlib, os, sys
+    from reprise import cli
+    from reprise.refit import cli as refit
+
+    number = int(sys.argv.pop())
+
+    @contextlib.contextmanager
+    def bar(label, nbytes):
+        os.kill(os.getpid(), number)
+        yield lambda done: None
+
+    refit.bar = bar
+    cli.main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_stopped_command_leaves_nothing(pair, number):
+    args = ["refit", "diff", "old", "new", "-o", "d.rdl", str(int(number))]
+    run = subprocess.run([sys.executable, "-c", textwrap.dedent(STOPPED), *args], stderr=subprocess.PIPE)
+    assert run.returncode == 128 + number and b"Traceback" not in run.stderr
+    assert sorted(os.listdir()) == ["new", "old"]
+
+
+def test_signal_handlers_are_those_of_before_again(pair, reprise):
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGHUP)
+    assert reprise("stats", "old", "new")[0] == 0
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGHUP)) == before
+
+
+def test_interrupted_before_click_is_no_traceback(monkeypatch, capsys):
+    def interrupted(**_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.cli, "main", interrupted)
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 130 and capsys.readouterr() == ("", "interrupted\n")
+
+
+def test_help_says_what_is_not_carried(reprise):
+    assert "permissions, times, links and empty folders" in " ".join(reprise("apply", "--help")[1].split())

@@ -7,6 +7,7 @@ import pytest
 from codec import NEW, OLD, bits, perturbed
 
 from reprise import refit
+from reprise.errors import RepriseError
 from reprise.refit import (
     OPERATIONS,
     Bits,
@@ -214,3 +215,68 @@ def test_resume_does_not_excuse_a_stale_base(pair):
     with pytest.raises(StaleBaseError, match="would not become the new version"):
         apply_(bits(target), payload(pair, "overwrite"), resume=True)
     assert (target == before).all()
+
+
+def views(cut):
+    """Two views, made by `cut`, of one buffer of zeros, and the delta that sets them to 1 and 2."""
+    buffer = np.zeros(24, "<f4")
+    places = cut(buffer)
+    new = {name: np.full_like(place, k + 1) for k, (name, place) in enumerate(places.items())}
+    old = {name: np.zeros_like(place) for name, place in places.items()}
+    return buffer, places, decode(encode(diff_bits(old, new)))
+
+
+OVERLAPPING = {
+    "ranges": lambda z: {"a": z[:12], "b": z[6:]},
+    "one element": lambda z: {"a": z[:12], "b": z[11:]},
+    "a view of another shape": lambda z: {"a": z[:12], "b": z[:12].reshape(3, 4)},
+    "the whole": lambda z: {"a": z[3:5], "b": z},
+    "strides that meet": lambda z: {"a": z[::2], "b": z[::3]},
+    "not the neighbour in memory": lambda z: {"a": z, "b": z[:2], "c": z[4:6]},
+}
+
+
+@pytest.mark.parametrize("cut", OVERLAPPING.values(), ids=OVERLAPPING)
+def test_targets_that_share_a_part_are_refused(cut):
+    buffer, places, delta = views(cut)
+    with pytest.raises(RefitSchemaError, match="shares part of its storage with"):
+        apply_(places, delta)
+    assert not buffer.any()
+
+
+APART = {
+    "ranges": lambda z: {"a": z[:12], "b": z[12:]},
+    "interleaved": lambda z: {"a": z[::2], "b": z[1::2]},
+    "columns": lambda z: {"a": z.reshape(4, 6)[:, :2], "b": z.reshape(4, 6)[:, 2:]},
+    "backwards": lambda z: {"a": z[11::-1], "b": z[:11:-1]},
+}
+
+
+@pytest.mark.parametrize("cut", APART.values(), ids=APART)
+def test_targets_of_one_buffer_that_are_apart_are_written(cut):
+    _, places, delta = views(cut)
+    apply_(places, delta)
+    assert [np.unique(place).tolist() for place in places.values()] == [[1], [2]]
+
+
+def test_what_is_no_delta_and_no_payload_is_named():
+    payload = encode(diff_bits(OLD, NEW))
+    with pytest.raises(RefitSchemaError, match="^delta: bytes, expected a Delta: decode it first$"):
+        apply_(OLD.copy(), payload)
+    with pytest.raises(RefitSchemaError, match="^delta: ndarray, expected a Delta"):
+        encode(OLD)
+    for data in (3, None, "text", diff_bits(OLD, NEW)):
+        with pytest.raises(PayloadError, match=f"^payload: {type(data).__name__}, expected bytes$"):
+            decode(data)
+    for level in (-1, 0, 23):
+        with pytest.raises(RepriseError, match=f"^level={level}: expected 1 to 22$"):
+            encode(diff_bits(OLD, NEW), level=level)
+
+
+def test_names_are_text_and_arrays_plain():
+    with pytest.raises(RefitSchemaError, match="^tensor 3: a name of type int, expected text$"):
+        diff_bits({3: OLD}, {3: NEW})
+    with pytest.raises(RefitSchemaError, match="^masked array: "):
+        diff_bits(np.ma.masked_equal(OLD, 0), NEW)
+    with pytest.raises(RefitSchemaError, match="^masked array: "):
+        apply_({"": np.ma.masked_equal(OLD, 0)}, diff_bits(OLD, NEW))

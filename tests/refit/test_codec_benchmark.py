@@ -12,6 +12,7 @@ pytest.importorskip("torch")
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "refit.py"
 
 
+@pytest.mark.slow
 def test_quick_run_meets_the_byte_bars(tmp_path):
     out = tmp_path / "refit.json"
     run = subprocess.run(

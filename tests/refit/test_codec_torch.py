@@ -161,3 +161,32 @@ def test_torch_and_numpy_storage_give_one_payload():
     tensors = [stored(words, torch.bfloat16, (10, 100)) for words in (old, new)]
     assert encode(diff_bits(*tensors)) == encode(diff_bits(*map(as_bits, tensors)))
     assert predict_change(tensors[0], 1e-6) == predict_change(from_bf16(old), 1e-6)
+
+
+@pytest.mark.parametrize("cut", [lambda z: (z[:12], z[6:]), lambda z: (z[::2], z[::3]), lambda z: (z, z.view(4, 5))])
+def test_tensors_that_share_a_part_are_refused(cut):
+    buffer = torch.zeros(20, dtype=torch.bfloat16)
+    places = dict(zip("ab", cut(buffer), strict=True))
+    old = {name: torch.zeros_like(place) for name, place in places.items()}
+    delta = decode(encode(diff_bits(old, {name: torch.ones_like(place) for name, place in places.items()})))
+    with pytest.raises(RefitSchemaError, match="tensor '[ab]': shares part of its storage with '[ab]'"):
+        apply_(places, delta)
+    assert not buffer.any()
+
+
+def test_views_of_one_tensor_that_are_apart_are_written():
+    fused = torch.zeros(4, 6, dtype=torch.bfloat16)
+    places = {"q": fused[:, :2], "k": fused[:, 2:4], "v": fused.T[4:]}
+    old = {name: torch.zeros_like(place) for name, place in places.items()}
+    new = {name: torch.full_like(place, k + 1) for k, (name, place) in enumerate(places.items())}
+    apply_(places, decode(encode(diff_bits(old, new))))
+    assert fused.tolist() == [[1, 1, 2, 2, 3, 3]] * 4
+
+
+def test_sparse_tensors_are_refused():
+    dense, sparse = torch.eye(3), torch.eye(3).to_sparse()
+    for old, new in ((sparse, sparse), ({"w": sparse}, {"w": sparse}), ({"w": dense}, {"w": sparse})):
+        with pytest.raises(RefitSchemaError, match="layout torch.sparse_coo"):
+            diff_bits(old, new)
+    with pytest.raises(RefitSchemaError, match="layout torch.sparse_coo"):
+        apply_({"w": sparse}, diff_bits({"w": dense}, {"w": dense * 2}))

@@ -1,5 +1,6 @@
 """Whole checkpoints: diff then apply gives NEW byte for byte; everything else leaves nothing behind."""
 
+import contextlib
 import json
 import os
 import random
@@ -7,6 +8,7 @@ import shutil
 import tracemalloc
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +86,7 @@ def test_a_single_file_and_a_folder_turn_into_each_other(tmp_path):
     parts = {f"model-{k}-of-2.safetensors": dict(list(changed.items())[2 * k :][:2]) for k in range(2)}
     write_folder(folder, parts | {"README.md": b"# two"})
     round_trip(single, folder)
+    shutil.rmtree(tmp_path / "out")
     round_trip(folder, single)
     diff_checkpoints(single, folder, tmp_path / "e.rdl")
     info = delta_info(tmp_path / "e.rdl")
@@ -537,3 +540,60 @@ def test_memory_stays_below_one_tensor(tmp_path):
     assert max(peaks.values()) < nbytes, peaks  # both sides stay on their mapped pages
     for path, data in contents(tmp_path / "out").items():
         assert data == Path(tmp_path, "new", path).read_bytes()
+
+
+def _truncate(folder):
+    os.truncate(folder / "m.safetensors", 200)
+
+
+def _touch(folder):
+    os.utime(folder / "m.safetensors", ns=(1, 1))
+
+
+def _edit(folder):
+    (folder / "note.txt").write_bytes(b"later")
+
+
+def _when_started(change):
+    @contextlib.contextmanager
+    def progress(label, nbytes):
+        change()
+        yield lambda done: None
+
+    return progress
+
+
+@pytest.fixture
+def changing(tmp_path):
+    """OLD and NEW, whose tensor is `name`, each with a text; `change` happens to one side when reading begins."""
+
+    def run(command, side, change, name="w"):
+        for folder, tensor, byte in (("old", "w", b"0"), ("new", name, b"1")):
+            weights = {tensor: ("U8", (1 << 16,), byte * (1 << 16))}
+            write_folder(tmp_path / folder, {"m.safetensors": weights, "note.txt": b"text"})
+        with pytest.raises(CheckpointError, match="changed while it was read"):
+            command(tmp_path / "old", tmp_path / "new", progress=_when_started(lambda: change(tmp_path / side)))
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "old"]
+
+    return run
+
+
+@pytest.mark.parametrize("side", ["old", "new"])
+@pytest.mark.parametrize("name", ["w", "added"])
+@pytest.mark.parametrize("change", [_truncate, _touch, _edit])
+def test_a_diff_of_what_changes_meanwhile_is_refused(changing, tmp_path, side, name, change):
+    changing(partial(diff_checkpoints, out=tmp_path / "d.rdl"), side, change, name)
+
+
+@pytest.mark.parametrize("side", ["old", "new"])
+@pytest.mark.parametrize("change", [_truncate, _touch])
+def test_statistics_of_what_changes_meanwhile_are_refused(changing, side, change):
+    changing(checkpoint_stats, side, change)
+
+
+def test_a_pipe_is_no_delta(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(PayloadError, match="is not a regular file"):
+        DeltaFile(tmp_path / "pipe")
+    with pytest.raises(PayloadError, match="path of the delta is empty"):
+        DeltaFile("")

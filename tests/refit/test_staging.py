@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -19,13 +20,13 @@ from reprise.refit.staging import created, staged
 WEIGHTS = {"m.safetensors": {"w": ("U8", (1,), b"a")}}
 
 
-def make(out, force=False, inputs=(), data=b"new"):
+def make_file(out, force=False, inputs=(), data=b"new"):
     with staged(out, inputs, force) as path, created(path) as file:
         file.write(data)
 
 
 def make_folder(out, force=False):
-    with staged(out, [], force) as path:
+    with staged(out, [], force, folder=True) as path:
         write_folder(path, {"a": b"new", "b/c": b"new"})
 
 
@@ -54,7 +55,7 @@ def test_an_error_leaves_nothing(tmp_path, error):
 
 def test_names_of_any_length_and_script_work(tmp_path):
     for name in ("x" * 255, "ä" * 127, "\U0001f600" * 63):
-        make(tmp_path / name)
+        make_file(tmp_path / name)
         with pytest.raises(KeyError), staged(tmp_path / name, [], force=True) as path, created(path):
             raise KeyError
     assert len(names(tmp_path)) == 3
@@ -66,7 +67,7 @@ def test_an_existing_output_is_kept_without_force(tmp_path):
     write_folder(tmp_path / "folder", WEIGHTS)
     for name in ("file", "link", "folder"):
         with pytest.raises(CheckpointError, match="exists already"):
-            make(tmp_path / name)
+            make_file(tmp_path / name)
     with pytest.raises(CheckpointError, match="appeared meanwhile"), staged(tmp_path / "late", []) as path:
         path.write_bytes(b"new")
         (tmp_path / "late").write_bytes(b"other")
@@ -74,14 +75,14 @@ def test_an_existing_output_is_kept_without_force(tmp_path):
     assert (tmp_path / "late").read_bytes() == b"other"
 
 
-@pytest.mark.parametrize("make", [make, make_folder])
+@pytest.mark.parametrize("make", [make_file, make_folder])
 def test_force_replaces_files_links_and_checkpoints(tmp_path, make):
     (tmp_path / "target").write_bytes(b"kept")
     (tmp_path / "file").write_bytes(b"old")
     (tmp_path / "link").symlink_to("target")
     (tmp_path / "empty").mkdir()
     write_folder(tmp_path / "folder", WEIGHTS | {"x/y": b"old"})
-    for name in ("file", "link", "folder", "empty"):
+    for name in ("file", "link") if make is make_file else ("link", "folder", "empty"):
         make(tmp_path / name, force=True)
         assert set(contents(tmp_path / name).values()) == {b"new"} and not (tmp_path / name).is_symlink()
     assert (tmp_path / "target").read_bytes() == b"kept"
@@ -91,14 +92,14 @@ def test_force_replaces_files_links_and_checkpoints(tmp_path, make):
 def test_force_does_not_replace_a_folder_of_other_things(tmp_path):
     write_folder(tmp_path / "home", {"thesis.txt": b"years"})
     with pytest.raises(CheckpointError, match="not replaced even by --force"):
-        make(tmp_path / "home", force=True)
+        make_folder(tmp_path / "home", force=True)
     assert contents(tmp_path) == {"home/thesis.txt": b"years"}
 
 
 def test_a_replaced_folder_comes_back_if_the_new_one_cannot_move(tmp_path):
     write_folder(tmp_path / "out", WEIGHTS)
     before = contents(tmp_path)
-    with pytest.raises(FileNotFoundError), staged(tmp_path / "out", [], force=True) as path:
+    with pytest.raises(FileNotFoundError), staged(tmp_path / "out", [], force=True, folder=True) as path:
         path.with_name("other").write_bytes(b"")  # nothing at the path itself
     assert contents(tmp_path) == before
 
@@ -121,12 +122,12 @@ def test_an_output_never_overlaps_an_input(tmp_path):
     ]
     for out, inputs in clashes:
         with pytest.raises(CheckpointError, match="is the input|overlaps with the input"):
-            make(out, force=True, inputs=inputs)
+            make_file(out, force=True, inputs=inputs)
     assert set(names(tmp_path)) == {"old", "link", "hard.safetensors"}
-    make(tmp_path / "older", inputs=[old])
+    make_file(tmp_path / "older", inputs=[old])
     for out in (tmp_path / "no" / "out", tmp_path / "older" / "out", "/"):
         with pytest.raises(CheckpointError, match="its folder does not exist"):
-            make(out)
+            make_file(out)
 
 
 def test_a_stale_room_is_removed_and_a_living_one_is_not(tmp_path):
@@ -137,7 +138,7 @@ def test_a_stale_room_is_removed_and_a_living_one_is_not(tmp_path):
         assert not stale.exists() and other.exists()
         room = path.parent
         room.rename(tmp_path / ".out.12345.partial")  # as if another process had it: locked all the same
-        make(tmp_path / "out")
+        make_file(tmp_path / "out")
         assert (tmp_path / ".out.12345.partial").exists()
         (tmp_path / ".out.12345.partial").rename(room)
         (tmp_path / "out").unlink()
@@ -232,3 +233,59 @@ def test_a_full_disk_leaves_nothing(tmp_path, full_disk, monkeypatch):
     with pytest.raises(OSError, match="No space left"):
         apply_checkpoint(old, tmp_path / "d.rdl", full_disk / "out")
     assert names(full_disk) == []
+
+
+NOT_REPLACED = {
+    "a folder by a file": (make_file, "out", "a folder where a file shall be"),
+    "a file by a folder": (make_folder, "file", "a file where a folder shall be"),
+    "a pipe": (make_file, "pipe", "a device, pipe or socket"),
+    "a socket": (make_file, "socket", "a device, pipe or socket"),
+    "a checkpoint further down": (make_folder, "home", "without safetensors files at its top level"),
+    "a repository": (make_folder, "clone", "a folder with a repository"),
+    "where the user is": (make_folder, "work", "holds the working folder"),
+    "above where the user is": (make_folder, "above", "holds the working folder"),
+}
+
+
+@pytest.mark.parametrize("make, name, why", NOT_REPLACED.values(), ids=NOT_REPLACED)
+def test_force_does_not_replace_everything(tmp_path, monkeypatch, make, name, why):
+    (tmp_path / "file").write_bytes(b"kept")
+    os.mkfifo(tmp_path / "pipe")
+    write_folder(tmp_path / "home", {"thesis.txt": b"years"} | {f"models/{path}": WEIGHTS[path] for path in WEIGHTS})
+    write_folder(tmp_path / "clone", WEIGHTS | {".git/HEAD": b"ref: refs/heads/main"})
+    for folder in ("out", "work", "above", "above/sub"):
+        write_folder(tmp_path / folder, WEIGHTS)
+    with socket.socket(socket.AF_UNIX) as bound:
+        monkeypatch.chdir(tmp_path)  # a socket's path may have 107 bytes
+        bound.bind("socket")
+    monkeypatch.chdir({"work": "work", "above": "above/sub"}.get(name, "."))
+    before, files = contents(tmp_path), names(tmp_path)
+    with pytest.raises(CheckpointError, match=f"{why}.* is not replaced even by --force"):
+        make(tmp_path / name, force=True)
+    assert contents(tmp_path) == before and names(tmp_path) == files
+
+
+def test_what_came_meanwhile_is_judged_too(tmp_path):
+    with (
+        pytest.raises(CheckpointError, match="a folder where a file shall be"),
+        staged(tmp_path / "x", [], True) as path,
+    ):
+        path.write_bytes(b"new")
+        write_folder(tmp_path / "x", WEIGHTS)
+    assert set(contents(tmp_path)) == {"x/m.safetensors"}
+
+
+def test_an_empty_output_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CheckpointError, match="path of the output is empty"):
+        make_file("", force=True)
+
+
+def test_the_system_s_errors_name_the_output_as_the_user_did(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError) as refused, staged("out", []):
+        pass  # nothing was created
+    assert (refused.value.filename, refused.value.filename2) == ("out", None)
+    with pytest.raises(FileNotFoundError) as refused, staged("out", []):
+        open(tmp_path / "input", "rb")
+    assert refused.value.filename == str(tmp_path / "input")
