@@ -76,7 +76,7 @@ def main() -> None:
     """Run `reprise`; a RepriseError becomes one line on stderr and exit code 1 (2 where it names a usage error)."""
     try:
         cli.main(prog_name="reprise", standalone_mode=False)
-    except click.exceptions.Abort:
+    except (click.exceptions.Abort, KeyboardInterrupt):  # Click turns an interrupt into Abort, but only once it runs
         click.echo("interrupted", err=True)
         sys.exit(130)
     except click.ClickException as error:

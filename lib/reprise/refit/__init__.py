@@ -9,8 +9,23 @@
 >>> bool((bits == new.view(np.uint32)).all())
 True
 
-Source: NeMo-DCR, sections on change detection, value encoding and in-place application. The payload format and the
-operation "add" are ours.
+Where to find what the paper describes:
+
+    change detection       bits, delta, sparsity (rounding laws, entropy bound)
+    value encoding         operations, locations, values, scan and kernels; payload, frame and header for the bytes
+    in-place application   apply, digests
+    whole checkpoints      safetensors_file, checkpoint, container, manifest, streams, staging;
+                           checkpoint_diff, checkpoint_apply, checkpoint_stats
+    ownership, projection  ownership, projection
+    native placement       copy_plan, copy_recorder, overlaps, placements, through_loader, plan_check, index_probe
+    recovery               resident, chunk_plan, parts, attempt, baseline, fingerprint
+    joint commit           commit_log, object_commit, coordinator
+    transport              transport, places, bundle, store_transport; relay_transport, _node, _link, _messages, _tree;
+                           intake and gate at the receiver; push_pull
+    latency                latency
+    beyond the paper       exponent_coder and its parts: places and steps coded by the old exponent
+
+Source: NeMo-DCR. The payload format, the operation "add", resuming by chunk digests and the exponent coder are ours.
 """
 
 from reprise.refit.apply import NEW, OLD, OTHER, apply_, chunk_states

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from reprise.refit.bits import Bits, as_bits, storage_key, writable_bits
+from reprise.refit.bits import Bits, address_view, as_bits, storage_key, writable_bits
 from reprise.refit.delta import Delta, TensorDelta
 from reprise.refit.digests import chunk_bounds, chunk_slices, digest
 from reprise.refit.errors import PayloadError, RefitSchemaError, StaleBaseError
 from reprise.refit.operations import new_words
 
 OLD, NEW, OTHER = 0, 1, 2  # what a chunk of a target holds
+MAX_WORK = 10_000  # steps of the exact search for an address that two strided views share
 
 
 def apply_(target, delta: Delta, *, resume: bool = False):
@@ -33,10 +34,14 @@ def apply_(target, delta: Delta, *, resume: bool = False):
 
     Raises:
         StaleBaseError: a chunk holds bits this delta does not start from.
-        RefitSchemaError: another shape or dtype, read-only or self-overlapping storage.
+        RefitSchemaError: another shape or dtype, read-only storage, elements or tensors that share memory in part, or
+            a `delta` that is none.
         PayloadError: an unknown name, two records for one storage, an index out of range, a wrong result.
     """
+    if not isinstance(delta, Delta):
+        raise RefitSchemaError(f"delta: {type(delta).__name__}, expected a Delta: decode it first")
     places = list(_places(target, delta))
+    _refuse_overlaps(places)
     writes = []
     for record, place in places:
         record.check()
@@ -83,6 +88,31 @@ def _places(target, delta: Delta) -> Iterator[tuple[TensorDelta, object]]:
                 )
         distinct = {storage_key(target[name]) or name: target[name] for name in held}
         yield from ((record, place) for place in distinct.values())
+
+
+def _refuse_overlaps(places: Iterable[tuple[TensorDelta, object]]) -> None:
+    """Raise RefitSchemaError where two places share an address: what one writes would change under the other."""
+    spans = []
+    for record, place in places:
+        if (seen := address_view(place)) is not None:
+            spans.append((seen[0], *np.lib.array_utils.byte_bounds(seen[1]), record.name, seen[1]))
+    reaching = []  # earlier ones that end behind the begin of this one
+    for span in sorted(spans, key=lambda span: span[:3]):
+        device, begin, _, name, view = span
+        reaching = [earlier for earlier in reaching if earlier[0] == device and earlier[2] > begin]
+        for *_, other, held in reaching:
+            if _share(held, view):
+                raise RefitSchemaError(
+                    f"tensor {name!r}: shares part of its storage with {other!r}, expected tensors apart or tied"
+                )
+        reaching.append(span)
+
+
+def _share(a: np.ndarray, b: np.ndarray) -> bool:
+    try:
+        return np.shares_memory(a, b, max_work=MAX_WORK)
+    except np.exceptions.TooHardError:  # not proven to be apart
+        return True
 
 
 def _check_schema(record: TensorDelta, bits: Bits) -> None:

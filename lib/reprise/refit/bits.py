@@ -110,6 +110,8 @@ def as_bits(x) -> Bits:
     """
     if isinstance(x, Bits):
         return x
+    if isinstance(x, np.ma.MaskedArray):
+        raise RefitSchemaError("masked array: expected a plain one, a delta has no place for the mask")
     if isinstance(x, np.ndarray):
         return _array_bits(x)
     if is_torch(x):
@@ -151,9 +153,32 @@ def storage_key(x) -> tuple | None:
         x = x.words
     if isinstance(x, np.ndarray):
         return (x.ctypes.data, x.shape, x.strides, x.dtype.name) if x.size else None
-    if not is_torch(x) or x.numel() == 0:
+    if not _has_address(x) or x.numel() == 0:
         return None
     return (str(x.device), x.data_ptr(), tuple(x.shape), tuple(x.stride()), str(x.dtype))
+
+
+def address_view(x) -> tuple[str, np.ndarray] | None:
+    """(device, array at the addresses of `x`) to compare places with; never to be read. None as of `storage_key`."""
+    if isinstance(x, Bits):
+        x = x.words
+    if isinstance(x, np.ndarray):
+        return ("cpu", x) if x.size else None
+    if not _has_address(x) or x.numel() == 0:
+        return None
+    nbytes = x.element_size()
+    strides = tuple(nbytes * stride for stride in x.stride())
+    place = {"version": 3, "typestr": f"|V{nbytes}", "data": (x.data_ptr(), True)}
+    return str(x.device), np.asarray(_Place(place | {"shape": tuple(x.shape), "strides": strides}))
+
+
+class _Place:
+    def __init__(self, interface: dict):
+        self.__array_interface__ = interface
+
+
+def _has_address(x) -> bool:
+    return is_torch(x) and x.layout == sys.modules["torch"].strided and not x.is_meta
 
 
 def is_torch(x) -> bool:

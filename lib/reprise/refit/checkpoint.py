@@ -11,7 +11,7 @@ import json
 import os
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -59,11 +59,15 @@ class Located:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Opened headers of every safetensors file, and the paths of the other files, keyed by sorted relative path."""
+    """Opened headers of every safetensors file, and the paths of the other files, keyed by sorted relative path.
+
+    stamps: (bytes, modification time in ns) of each of the other files when this was opened.
+    """
 
     root: Path
     weights: dict[str, SafetensorsFile]
     others: dict[str, Path]
+    stamps: dict[str, tuple[int, int]]
 
     @classmethod
     def open(cls, root: str | os.PathLike) -> Checkpoint:
@@ -73,17 +77,17 @@ class Checkpoint:
 
         Raises:
             CheckpointError: nothing there, no safetensors file, a damaged one, a shard that an index names and the
-                folder lacks, a broken or circular link, or a file name that could not be rebuilt elsewhere.
+                folder lacks, a broken or circular link, a file name that could not be rebuilt elsewhere, or a whole
+                download cache.
         """
-        root = Path(root)
-        if not root.exists():
-            raise CheckpointError(f"{root}: no such file or folder")
+        root = _root(root)
         found = {path: file for path, file in _files(root)} if root.is_dir() else {check_path(root.name): root}
         names = [path for path in found if path.endswith(SUFFIX)] if root.is_dir() else list(found)
         if not names:
             raise CheckpointError(f"{root}: holds no {SUFFIX} file: expected one, or a folder with some")
         weights = {path: SafetensorsFile.open(found.pop(path)) for path in sorted(names)}
-        checkpoint = cls(root, weights, dict(sorted(found.items())))
+        others = dict(sorted(found.items()))
+        checkpoint = cls(root, weights, others, {path: _stamp(file) for path, file in others.items()})
         checkpoint._check_indexes()
         return checkpoint
 
@@ -120,10 +124,13 @@ class Checkpoint:
                 return same[0]
         return near[0] if len(near) == 1 else None
 
-    def check_unchanged(self) -> None:
-        """Raise CheckpointError if a safetensors file was written since it was opened."""
+    def check_unchanged(self, others: Iterable[str] = ()) -> None:
+        """Raise CheckpointError if a safetensors file, or one of `others`, was written since this was opened."""
         for file in self.weights.values():
             file.check_unchanged()
+        for path in others:
+            if _stamp(self.others[path]) != self.stamps[path]:
+                raise CheckpointError(f"{self.others[path]}: changed while it was read")
 
     def _check_indexes(self) -> None:
         for path, index in self.others.items():
@@ -144,6 +151,26 @@ def unsharded(path: str) -> str:
     'unet/model.safetensors'
     """
     return SHARD_NUMBER.sub("", path)
+
+
+def _root(path: str | os.PathLike) -> Path:
+    if not os.fspath(path):
+        raise CheckpointError("a checkpoint's path is empty: expected a safetensors file or a folder")
+    root = Path(path)
+    if not root.exists():
+        raise CheckpointError(f"{root}: no such file or folder")
+    if not root.is_dir() and not root.is_file():  # opening a pipe would wait for its writer
+        raise CheckpointError(f"{root}: is not a regular file or folder")
+    if (root / "blobs").is_dir() and (root / "snapshots").is_dir():
+        raise CheckpointError(
+            f"{root}: a Hugging Face cache of several versions: expected a folder below its snapshots"
+        )
+    return root
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
 
 
 def _weight_map(index: Path) -> list[tuple[str, str]]:

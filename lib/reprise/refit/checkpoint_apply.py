@@ -45,7 +45,7 @@ def apply_checkpoint(
     """
     with DeltaFile(delta, progress) as file:
         base, manifest = Checkpoint.open(old), file.manifest
-        with staged(out, [old, delta], force) as temporary:
+        with staged(out, [old, delta], force, manifest.folder) as temporary:
             _check_space(temporary.parent, manifest.nbytes)
             with progress("apply", manifest.nbytes) as done:
                 for record, blocks in file.files():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ from reprise.refit.errors import RefitSchemaError
 from reprise.refit.manifest import BASE, OTHER, WEIGHTS, Block, FileRecord, Manifest
 from reprise.refit.operations import check_operation
 from reprise.refit.payload import encode_pair
-from reprise.refit.safetensors_file import CheckpointError, Entry, SafetensorsFile, bits, segments
+from reprise.refit.safetensors_file import SEGMENT_BYTES, CheckpointError, Entry, SafetensorsFile, bits, segments
 from reprise.refit.staging import created, staged
 from reprise.refit.streams import MAX_LEVEL, PIECE, pack, pieces
 
@@ -45,7 +45,7 @@ def diff_checkpoints(
 ) -> DiffSummary:
     """Write to `out` what turns checkpoint `old` into `new` byte for byte.
 
-    Holds a frame and a few pieces at a time beyond the mapped pages of one tensor of each side.
+    Holds a frame, a few pieces and one segment of a tensor of each side at a time.
 
     Args:
         old, new: safetensors file or folder each.
@@ -64,11 +64,12 @@ def diff_checkpoints(
     bases = pair(base, target)
     with staged(out, [old, new], force) as temporary:
         with created(temporary) as file, progress("diff", target.nbytes) as done:
-            send = _Sender(DeltaWriter(file), base, bases, op, level, done)
+            buffers = np.empty((2, SEGMENT_BYTES), np.uint8)
+            send = _Sender(DeltaWriter(file), base, bases, op, level, done, tuple(buffers))
             records = [send.weights(path, file) for path, file in target.weights.items()]
             records += [send.other(path, file) for path, file in target.others.items()]
-            base.check_unchanged()
-            target.check_unchanged()
+            base.check_unchanged(base.others.keys() & target.others.keys())
+            target.check_unchanged(target.others)
             send.writer.finish(Manifest(target.is_folder, op, tuple(records), removed(base, bases)))
         delta_bytes = temporary.stat().st_size
     added = tuple(name for (_, name), found in bases.items() if found is None)
@@ -115,6 +116,7 @@ class _Sender:
     op: str
     level: int
     done: Callable[[int], None]
+    buffers: tuple[np.ndarray, np.ndarray]  # a segment of OLD and of NEW
 
     def weights(self, path: str, file: SafetensorsFile) -> FileRecord:
         digest, prefix = xxhash.xxh3_128(), np.frombuffer(file.prefix, np.uint8)
@@ -122,7 +124,7 @@ class _Sender:
         for entry in file.entries:
             found = self.bases[path, entry.name]
             if found is None or entry.nbytes == 0:
-                blocks.append(self._whole(_cut(file.map_bytes(entry)), entry.nbytes, digest, entry.word_bytes))
+                blocks.append(self._whole(_pieces(file, entry), entry.nbytes, digest, entry.word_bytes))
             else:
                 blocks.append(self.writer.add_delta(self._frames(found, file, entry, digest)))
         return FileRecord(WEIGHTS, path, file.size, digest.hexdigest(), tuple(blocks), prefix.size)
@@ -151,15 +153,21 @@ class _Sender:
 
     def _frames(self, old: Located, file: SafetensorsFile, new: Entry, digest: xxhash.xxh3_128) -> Iterator[bytes]:
         for before, after in zip(segments(old.entry), segments(new), strict=True):
-            words = file.map(after)
+            held, words = old.file.read(before, self.buffers[0]), file.read(after, self.buffers[1])
             digest.update(words)
-            sides = bits(before, old.file.map(before)), bits(after, words)
+            sides = bits(before, held), bits(after, words)
             yield encode_pair(*({new.name: side} for side in sides), self.op, self.level)
             self.done(after.nbytes)
 
 
 def _cut(data: np.ndarray) -> Iterator[bytes]:
     return (data[at : at + PIECE].tobytes() for at in range(0, data.size, PIECE))
+
+
+def _pieces(file: SafetensorsFile, entry: Entry) -> Iterator[bytes]:
+    for begin in range(entry.begin, entry.end, PIECE):
+        end = min(begin + PIECE, entry.end)
+        yield file.read(replace(entry, dtype="U8", shape=(end - begin,), begin=begin, end=end)).tobytes()
 
 
 def _digest(path: Path) -> str:

@@ -13,7 +13,7 @@ from reprise.refit.checkpoint_diff import pair, removed
 from reprise.refit.container import DeltaFile, Progress, read_prefix, silent
 from reprise.refit.manifest import BASE, DELTA, WEIGHTS, Block
 from reprise.refit.operations import OPERATIONS
-from reprise.refit.safetensors_file import Entry, bits, segments
+from reprise.refit.safetensors_file import SEGMENT_BYTES, Entry, bits, segments
 from reprise.refit.sparsity import entropy_bound
 from reprise.refit.streams import Section
 
@@ -84,20 +84,24 @@ def checkpoint_stats(old: str | os.PathLike, new: str | os.PathLike, progress: P
     """
     base, target = Checkpoint.open(old), Checkpoint.open(new)
     bases, changes, tensor_bytes = pair(base, target), [], sum(t.entry.nbytes for t in target.tensors())
+    buffers = np.empty((2, SEGMENT_BYTES), np.uint8)
     with progress("compare", tensor_bytes) as done:
         for tensor in target.tensors():
             found = bases[tensor.path, tensor.entry.name]
             if found is not None:
-                changes.append(_change(found, tensor))
+                changes.append(_change(found, tensor, buffers))
             done(tensor.entry.nbytes)
+    base.check_unchanged()
+    target.check_unchanged()
     added = tuple(name for (_, name), found in bases.items() if found is None)
     return CheckpointStats(tuple(changes), added, removed(base, bases), tensor_bytes)
 
 
-def _change(old: Located, new: Located) -> TensorChange:
+def _change(old: Located, new: Located, buffers: np.ndarray) -> TensorChange:
     elements, distance, bounds = 0, np.zeros(65, np.int64), dict.fromkeys(OPERATIONS, 0.0)
     for parts in zip(segments(old.entry), segments(new.entry), strict=True):
-        before, after = (bits(part, t.file.map(part)) for part, t in zip(parts, (old, new), strict=True))
+        sides = zip(parts, (old, new), buffers, strict=True)
+        before, after = (bits(part, side.file.read(part, buffer)) for part, side, buffer in sides)
         counts = change_distance(before.words, after.words)
         elements, distance, changed = elements + after.words.size, distance + counts, int(counts.sum())
         for op in OPERATIONS if changed else ():

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
+import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 
@@ -30,8 +34,10 @@ TENSORS_SHOWN = 10
 
 
 @click.group()
-def cli():
+@click.pass_context
+def cli(ctx):
     """Bit-exact deltas of safetensors files and Hugging Face folders."""
+    ctx.with_resource(terminable())
 
 
 for _command in (push, pull, serve_relay):
@@ -50,8 +56,8 @@ def diff(old, new, output, op, level, force):
     with one_sentence():
         done = diff_checkpoints(old, new, output, op, level, force, bar)
     share = f" ({done.delta_bytes / done.new_bytes:.2%} of NEW)" if done.new_bytes else ""
-    click.echo(f"{output}: {size(done.delta_bytes)}{share}")
-    click.echo(
+    say(f"{output}: {size(done.delta_bytes)}{share}")
+    say(
         f"{done.tensors} tensors, {len(done.added)} of them added, {len(done.removed)} removed, "
         f"{done.other_files} other files"
     )
@@ -63,10 +69,13 @@ def diff(old, new, output, op, level, force):
 @click.option("-o", "--output", type=PATH, required=True, help="The checkpoint to write: a file or folder, as NEW was.")
 @click.option("--force", is_flag=True, help="Replace an existing output.")
 def apply(old, delta, output, force):
-    """Rebuild NEW from OLD and DELTA, byte for byte or not at all."""
+    """Rebuild NEW from OLD and DELTA, byte for byte or not at all.
+
+    A delta carries names and contents of files; permissions, times, links and empty folders of NEW are not carried.
+    """
     with one_sentence():
         nbytes = apply_checkpoint(old, delta, output, force, bar)
-    click.echo(f"{output}: {size(nbytes)}, equal to NEW byte for byte")
+    say(f"{output}: {size(nbytes)}, equal to NEW byte for byte")
 
 
 @cli.command()
@@ -77,7 +86,7 @@ def inspect(delta, as_json, top):
     """Verify DELTA and show what it holds."""
     with one_sentence():
         info = delta_info(delta, bar)
-    click.echo(json.dumps(asdict(info)) if as_json else "\n".join(_inspect_lines(delta, info, top)))
+    say(json.dumps(asdict(info)) if as_json else "\n".join(_inspect_lines(delta, info, top)))
 
 
 @cli.command()
@@ -89,7 +98,27 @@ def stats(old, new, as_json, top):
     """Show which stored bits differ between OLD and NEW, and what a delta would cost."""
     with one_sentence():
         found = checkpoint_stats(old, new, bar)
-    click.echo(json.dumps(_stats_json(found)) if as_json else "\n".join(_stats_lines(found, top)))
+    say(json.dumps(_stats_json(found)) if as_json else "\n".join(_stats_lines(found, top)))
+
+
+@contextlib.contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM and SIGHUP as SystemExit with the shell's code (143, 129), so that what is half written is removed."""
+    numbers = [signal.SIGTERM, signal.SIGHUP] if threading.current_thread() is threading.main_thread() else []
+    before = {n: signal.getsignal(n) for n in numbers if signal.getsignal(n) is signal.SIG_DFL}  # nohup ignores one
+
+    def stop(number, _):
+        for n in before:
+            signal.signal(n, signal.SIG_IGN)  # a second one must not interrupt the cleaning up
+        raise SystemExit(128 + number)
+
+    for n in before:
+        signal.signal(n, stop)
+    try:
+        yield
+    finally:
+        for n, handler in before.items():
+            signal.signal(n, handler)
 
 
 @contextlib.contextmanager
@@ -100,6 +129,22 @@ def one_sentence() -> Iterator[None]:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         raise RepriseError(f"{where}{error.strerror or error}") from error
+
+
+def say(text: str) -> None:
+    """`text` and a line end on stdout, what its encoding lacks (a name that is not UTF-8) escaped.
+
+    Raises:
+        RepriseError: stdout takes no more; a closed pipe is left to Click.
+    """
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        click.echo(text.encode(encoding, "backslashreplace").decode(encoding))
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered is flushed again at exit
+        raise RepriseError(f"stdout: {error.strerror or error}") from error
 
 
 @contextlib.contextmanager

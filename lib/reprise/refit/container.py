@@ -24,6 +24,7 @@ The digests find accidents. They are no signature: who can write the file can wr
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from itertools import accumulate
@@ -90,7 +91,12 @@ class DeltaFile:
         Raises:
             PayloadError: not an `.rdl` file, another version, truncated, altered or inconsistent.
         """
+        if not os.fspath(path):
+            raise PayloadError("the path of the delta is empty: expected an .rdl file")
         self.path = Path(path)
+        mode = self.path.stat().st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # opening a pipe would wait for its writer
+            raise PayloadError(f"{self.path}: is not a regular file")
         self._file = open(self.path, "rb")
         try:
             self.nbytes = os.fstat(self._file.fileno()).st_size

@@ -135,13 +135,16 @@ def pairs(old, new) -> Iterator[Pair]:
     mappings, which may load on access, are never tied.
 
     Raises:
-        RefitSchemaError: a name on one side only, another shape or another dtype; named.
+        RefitSchemaError: a name that is no text or on one side only, another shape or another dtype; named.
     """
     if not isinstance(old, Mapping):
         old, new = {"": old}, {"": new}
     if not isinstance(new, Mapping) or old.keys() != new.keys():
         name, side = _lonely_name(old, new)
         raise RefitSchemaError(f"tensor {name!r}: only in {side}, expected the same names in OLD and NEW")
+    for name in old:
+        if not isinstance(name, str):
+            raise RefitSchemaError(f"tensor {name!r}: a name of type {type(name).__name__}, expected text")
     for name, aliases in _canonical_names(old, new).items():
         pair = Pair(name, aliases, as_bits(old[name]), as_bits(new[name]))
         for field in ("dtype", "shape"):

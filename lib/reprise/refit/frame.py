@@ -78,7 +78,10 @@ def open_frame(data, limits: Limits) -> tuple[Header, memoryview]:
     Raises:
         PayloadError: what `payload.decode` names, as far as prefix, digest and header go.
     """
-    data = memoryview(data).cast("B")
+    try:
+        data = memoryview(data).cast("B")
+    except TypeError:
+        raise PayloadError(f"payload: {type(data).__name__}, expected bytes") from None
     if len(data) < _PREFIX.size + _DIGEST.size:
         raise PayloadError(f"payload: {len(data)} bytes, expected at least {_PREFIX.size + _DIGEST.size}")
     magic, version, changes, raw_bytes, header_raw, header_stored, frame_bytes = _PREFIX.unpack_from(data)

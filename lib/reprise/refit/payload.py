@@ -7,11 +7,12 @@ from collections.abc import Iterable
 import numpy as np
 import zstandard
 
+from reprise.errors import RepriseError
 from reprise.refit import locations, values
 from reprise.refit.bits import word_dtype
 from reprise.refit.delta import Delta, Pair, TensorDelta, pairs
 from reprise.refit.digests import CHUNK, changed_chunks, check_chunk
-from reprise.refit.errors import PayloadError
+from reprise.refit.errors import PayloadError, RefitSchemaError
 from reprise.refit.frame import DEFAULT_LIMITS, Limits, open_frame, read_streams, write_frame
 from reprise.refit.header import STREAMS, Header, Record
 from reprise.refit.operations import check_operation
@@ -24,11 +25,15 @@ def encode(delta: Delta, op: str | None = "add", level: int = 1) -> bytes:
     Args:
         delta: what `diff_bits` or `decode` returned.
         op: operation to store words by; None keeps that of each record.
-        level: zstd level.
+        level: zstd level, 1 to 22.
 
     Raises:
         PayloadError: a record that does not fit its shape, or whose old words the operation takes and the delta lacks.
+        RefitSchemaError: a `delta` that is none.
+        RepriseError: a level out of range.
     """
+    if not isinstance(delta, Delta):
+        raise RefitSchemaError(f"delta: {type(delta).__name__}, expected a Delta, as diff_bits returns it")
     records = [record if op is None else record.with_op(op) for record in delta.tensors]
     for record in records:
         record.check()
@@ -56,8 +61,8 @@ def decode(data, limits: Limits = DEFAULT_LIMITS) -> Delta:
     """The delta in a payload.
 
     Raises:
-        PayloadError: wrong magic, format or digest; a size above its declaration or above `limits`; trailing or
-            missing bytes; counts, indices, names or dtypes that do not fit.
+        PayloadError: not bytes; wrong magic, format or digest; a size above its declaration or above `limits`;
+            trailing or missing bytes; counts, indices, names or dtypes that do not fit.
     """
     header, body = open_frame(data, limits)
     streams = _Streams(read_streams(header, body), header.records)
@@ -75,6 +80,8 @@ def decode(data, limits: Limits = DEFAULT_LIMITS) -> Delta:
 
 
 def _write(delta: Delta, tensors: Iterable[tuple[TensorDelta | Pair, str, int, Scan]], level: int) -> bytes:
+    if not 1 <= level <= zstandard.MAX_COMPRESSION_LEVEL:
+        raise RepriseError(f"level={level}: expected 1 to {zstandard.MAX_COMPRESSION_LEVEL}")
     compressor = zstandard.ZstdCompressor(level=level)
     records, shares = [], {name: [] for name in STREAMS}
     for record, parts in (_encode_tensor(*tensor, compressor) for tensor in tensors):

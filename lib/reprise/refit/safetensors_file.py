@@ -186,13 +186,23 @@ class SafetensorsFile:
         words = self.map_bytes(entry).view(_word(entry))
         return words if words.flags.aligned else words.copy()
 
-    def read(self, entry: Entry) -> np.ndarray:
-        """A private copy of the tensor's words, flat: what was verified cannot change underneath."""
-        offset, count = len(self.prefix) + entry.begin, entry.nbytes // entry.word_bytes
-        words = np.fromfile(self.path, _word(entry), count, offset=offset)
-        if len(words) != count:
+    def read(self, entry: Entry, buffer: np.ndarray | None = None) -> np.ndarray:
+        """A private copy of the tensor's words, flat: what was verified cannot change underneath.
+
+        Unlike mapped pages it also survives a file that is cut: those raise SIGBUS.
+
+        Args:
+            buffer: uint8, at least `entry.nbytes`: memory to use again, which spares the system new pages.
+        """
+        data = np.empty(entry.nbytes, np.uint8) if buffer is None else buffer[: entry.nbytes]
+        left = memoryview(data)
+        with open(self.path, "rb", buffering=0) as file:
+            file.seek(len(self.prefix) + entry.begin)
+            while left and (count := file.readinto(left)):  # at most 2 GiB a call
+                left = left[count:]
+        if left:
             raise self._changed()
-        return words
+        return data.view(_word(entry))
 
     def check_unchanged(self) -> None:
         """Raise CheckpointError if the file was written since it was opened."""

@@ -23,31 +23,38 @@ REPLACED = "replaced"
 
 
 @contextlib.contextmanager
-def staged(out: str | os.PathLike, inputs: Iterable[str | os.PathLike], force: bool = False) -> Iterator[Path]:
+def staged(
+    out: str | os.PathLike, inputs: Iterable[str | os.PathLike], force: bool = False, folder: bool = False
+) -> Iterator[Path]:
     """Yield a free path to create a file or folder at; it becomes `out` on a clean exit and is removed on any error.
 
     Args:
-        out: where the result shall be; with `force` an existing file or checkpoint folder is replaced. A link there
-            is replaced itself, never followed.
+        out: where the result shall be. A link there is replaced itself, never followed.
         inputs: what is read meanwhile; the output may neither be, nor hold, nor lie inside one of them.
+        force: replace what is at `out`: a file by a file, and by a folder one that is empty or has safetensors files
+            at its own top level, is no repository, and holds neither the working folder nor the user's.
+        folder: whether a folder will be created.
 
     Raises:
         CheckpointError: the output exists or must not be written.
     """
-    out = Path(os.path.abspath(out))
-    _refuse(out, [Path(path) for path in inputs], force)
+    if not os.fspath(out):
+        raise CheckpointError("the path of the output is empty: expected a name")
+    asked, out = out, Path(os.path.abspath(out))
+    _refuse(out, [Path(path) for path in inputs], force, folder)
     _remove_stale(out)
     room = out.with_name(f"{_stem(out)}{os.getpid()}.partial")
-    room.mkdir()
-    descriptor = os.open(room, os.O_RDONLY)
-    try:
-        _lock(descriptor)
-        yield room / "new"
-        _sync_folders(room / "new")
-        _move(room, out, force)
-    finally:
-        shutil.rmtree(room, ignore_errors=True)
-        os.close(descriptor)
+    with _called(asked, room):
+        room.mkdir()
+        descriptor = os.open(room, os.O_RDONLY)
+        try:
+            _lock(descriptor)
+            yield room / "new"
+            _sync_folders(room / "new")
+            _move(room, out, force, folder)
+        finally:
+            shutil.rmtree(room, ignore_errors=True)
+            os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -59,7 +66,18 @@ def created(path: Path) -> Iterator[BinaryIO]:
         os.fsync(file.fileno())
 
 
-def _refuse(out: Path, inputs: list[Path], force: bool) -> None:
+@contextlib.contextmanager
+def _called(asked: str | os.PathLike, room: Path) -> Iterator[None]:
+    """Name the output as the user did in what the system says of `room`."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error.filename, str | os.PathLike) and Path(error.filename).is_relative_to(room):
+            error.filename, error.filename2 = os.fspath(asked), None
+        raise
+
+
+def _refuse(out: Path, inputs: list[Path], force: bool, folder: bool) -> None:
     if not out.name or not out.parent.is_dir():
         raise CheckpointError(f"output {out}: its folder does not exist")
     place = out.parent.resolve() / out.name
@@ -73,8 +91,28 @@ def _refuse(out: Path, inputs: list[Path], force: bool) -> None:
     if os.path.lexists(out):
         if not force:
             raise CheckpointError(f"output {out}: exists already (--force replaces it)")
-        if _is_folder(out) and any(out.iterdir()) and not any(out.rglob("*.safetensors")):
-            raise CheckpointError(f"output {out}: a folder without safetensors files is not replaced even by --force")
+        _refuse_to_replace(out, folder)
+
+
+def _refuse_to_replace(out: Path, folder: bool) -> None:
+    """Raise CheckpointError if what is at `out` is nothing that `--force` is for."""
+    if out.is_symlink():
+        return
+    if not out.is_dir() and not out.is_file():
+        kind = "a device, pipe or socket"
+    elif out.is_dir() and not folder:
+        kind = "a folder where a file shall be"
+    elif out.is_file() and folder:
+        kind = "a file where a folder shall be"
+    elif out.is_dir() and any(here.is_relative_to(out.resolve()) for here in (Path.cwd(), _home())):
+        kind = "a folder that holds the working folder or that of the user"
+    elif out.is_dir() and (out / ".git").exists():
+        kind = "a folder with a repository"
+    elif out.is_dir() and any(out.iterdir()) and not any(path.is_file() for path in out.glob("*.safetensors")):
+        kind = "a folder without safetensors files at its top level"
+    else:
+        return
+    raise CheckpointError(f"output {out}: {kind} is not replaced even by --force")
 
 
 def _stem(out: Path) -> str:
@@ -111,10 +149,16 @@ def _sync_folders(top: Path) -> None:
         REAL.fsync_dir(folder)
 
 
-def _move(room: Path, out: Path, force: bool) -> None:
+def _home() -> Path:
+    return Path(os.path.expanduser("~")).resolve()  # Path.home() raises for a user without one
+
+
+def _move(room: Path, out: Path, force: bool, folder: bool) -> None:
     exists = os.path.lexists(out)
     if exists and not force:
         raise CheckpointError(f"output {out}: appeared meanwhile (--force replaces it)")
+    if exists:
+        _refuse_to_replace(out, folder)  # it may not be what it was
     if exists and (_is_folder(out) or _is_folder(room / "new")):
         os.rename(out, room / REPLACED)  # a folder cannot be renamed onto another
         try:

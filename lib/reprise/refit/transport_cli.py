@@ -28,7 +28,7 @@ def push(old, new, url, op, level, force):
     URL is a folder, s3://bucket/prefix, gs://, az://, or any other that fsspec opens. Endpoint and credentials come
     from the environment (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID and so on).
     """
-    from reprise.refit.cli import bar, one_sentence, size
+    from reprise.refit.cli import bar, one_sentence, say, size
 
     with one_sentence(), transports():
         from reprise.refit.places import open_place
@@ -36,7 +36,7 @@ def push(old, new, url, op, level, force):
 
         done = push_checkpoint(old, new, open_place(url), op, level, force, bar)
     share = f" ({done.delta_bytes / done.new_bytes:.2%} of NEW)" if done.new_bytes else ""
-    click.echo(f"{url}: {size(done.delta_bytes)}{share}")
+    say(f"{url}: {size(done.delta_bytes)}{share}")
 
 
 @click.command()
@@ -46,14 +46,14 @@ def push(old, new, url, op, level, force):
 @click.option("--force", is_flag=True, help="Replace an existing output.")
 def pull(old, url, output, force):
     """Rebuild NEW from OLD and the delta at URL, byte for byte or not at all."""
-    from reprise.refit.cli import bar, one_sentence, size
+    from reprise.refit.cli import bar, one_sentence, say, size
 
     with one_sentence(), transports():
         from reprise.refit.places import open_place
         from reprise.refit.push_pull import pull_checkpoint
 
         nbytes = pull_checkpoint(old, open_place(url), output, force, bar)
-    click.echo(f"{output}: {size(nbytes)}, equal to NEW byte for byte")
+    say(f"{output}: {size(nbytes)}, equal to NEW byte for byte")
 
 
 @click.command("serve-relay")
