@@ -24,7 +24,7 @@ else
   export REPRISE_ONLY := $(S)
 endif
 
-.PHONY: reproduce full test test-full lint lab bench models s3-server check env lock clean help
+.PHONY: reproduce full test test-full fuzz lint lab bench models s3-server check env lock clean help
 .DEFAULT_GOAL := help
 
 reproduce: $(READY)  ## every notebook at smoke, then the scoreboard; unchanged notebooks are not run again
@@ -38,6 +38,9 @@ test: $(READY) lint  ## lint, unit tests, strict notebooks
 
 test-full: $(READY) lint  ## the same with the longer sweeps
 	REPRISE_EVERY_PROFILE=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m '' $(TESTS)
+
+fuzz: $(READY)  ## a million damaged inputs to everything a receiver decodes (about a minute)
+	REPRISE_FUZZ=1000000 $(BIN)/python -m pytest -s tests/refit/test_fuzz.py
 
 lint: $(READY)  ## ruff, notebook rules, registry, presets
 	$(BIN)/ruff check .
