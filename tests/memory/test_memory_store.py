@@ -11,6 +11,7 @@ from notebooks import SPACE, note, put, subjects
 from reprise.durable import Journal, JournalCorrupt
 from reprise.durable.faults import Faults, Killed
 from reprise.memory.errors import EmbeddingSpaceError, MemoryFault, StaleVersion, UnknownSchema
+from reprise.memory.legacy import import_legacy
 from reprise.memory.store import Delete, EmbeddingSpace, NoteStore, Put, repair
 
 
@@ -122,10 +123,10 @@ def test_plain_lines_of_the_released_code_come_in_and_bad_ones_are_named(tmp_pat
     text = "\n".join(map(json.dumps, lines)) + "\nnot json\n\n"
     (tmp_path / "kb.jsonl").write_text(text)
     with NoteStore(tmp_path / "s", SPACE) as store:
-        added, problems = store.import_legacy(tmp_path / "kb.jsonl")
+        added, problems = import_legacy(store, tmp_path / "kb.jsonl")
         assert (added, [problem.split(":")[0] for problem in problems]) == (1, ["line 3", "line 4", "line 5", "line 6"])
         assert store.snapshot().notes[0].guidance.correct_approach == "use ISO dates"
-        assert store.import_legacy(tmp_path / "kb.jsonl")[0] == 0
+        assert import_legacy(store, tmp_path / "kb.jsonl")[0] == 0
 
 
 def run(path, fs):

@@ -3,7 +3,9 @@
 | section of the paper | file |
 |---|---|
 | 3.2 entries, five-part guidance | `notes` |
-| 3.2 retrieval | `retrieval` |
+| 3.2 retrieval | `retrieval`, `embedders` |
 | 3.3 accept if it improves | `gate` |
-| the memory on disk | `store` |
+| 3 the loop over batches | `loop`, `settings`, `working`, `items` |
+| a language model as tuner | `tuner`, `prompts`, `replies` |
+| the memory on disk | `store`, `legacy` |
 """

@@ -12,7 +12,6 @@ that was rejected never touched the file. A note carries the vector of its subje
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ import numpy as np
 
 from reprise.durable import FS, REAL, Journal, salvage
 from reprise.memory.errors import EmbeddingSpaceError, MemoryFault, StaleVersion, UnknownSchema
-from reprise.memory.notes import Evidence, Guidance, Note
+from reprise.memory.notes import Note
 
 SCHEMA = "mistake-notebook/1"
 VECTOR = np.dtype("<f2")  # moves cosines by less than 1e-3; an eighth of the size of decimal text
@@ -174,31 +173,6 @@ class NoteStore:
             other.commit([Put(note, vector) for note, vector in zip(notes, vectors, strict=True)])
         return other
 
-    def import_legacy(self, path: str | Path) -> tuple[int, list[str]]:
-        """Add the notes of a plain JSONL file of the released code: subject, guidance and embedding on each line.
-
-        Its guidance is one text, which becomes the approach of a note whose other parts say that they are unknown. A
-        line that cannot be used is named, with the reason, and left out.
-
-        Returns:
-            (notes added, problems).
-        """
-        puts, problems = {}, []
-        with open(path, encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                if line.strip():
-                    try:
-                        put = _legacy(json.loads(line), self.space)
-                        puts.setdefault(put.note.id, put)
-                    except (ValueError, TypeError, KeyError) as error:
-                        problems.append(f"line {number}: {error}")
-        with self._journal.exclusive():
-            present = _replay(self._journal)[1]
-            new = [put for id, put in puts.items() if id not in present]
-            if new:
-                self.commit(new)
-        return len(new), problems
-
     def close(self) -> None:
         self._journal.close()
 
@@ -298,14 +272,3 @@ def _snapshot(at: int, found: dict[str, dict], dim: int) -> Snapshot:
 def _folded(records: list, space: EmbeddingSpace) -> list:
     version, found = _replay(records)
     return [_header(space, version), *found.values()]
-
-
-def _legacy(value, space: EmbeddingSpace) -> Put:
-    if not isinstance(value, dict):
-        raise MemoryFault(f"{type(value).__name__}: expected an object with subject, guidance and embedding")
-    vector = np.asarray(value["embedding"], np.float32)
-    if vector.shape != (space.dim,) or not np.isfinite(vector).all():
-        raise EmbeddingSpaceError(f"embedding: shape {vector.shape}, expected {space.dim} finite numbers")
-    text, unknown = str(value["guidance"]), "not recorded by the file this note came from"
-    guidance = Guidance((unknown,), text, unknown, unknown, unknown)
-    return Put(Note(str(value["subject"]), guidance, evidence=Evidence()), vector)
