@@ -1,6 +1,6 @@
 """Subjects and questions as vectors: a packaged sentence encoder, and a fallback that needs nothing.
 
-Each has a space of its own, and a threshold of its own (`retrieval.calibrate`): the paper's .6 and .9 belong to another.
+Each has a space and a threshold of its own (`retrieval.calibrate`): the paper's .6 and .9 belong to another.
 """
 
 from __future__ import annotations
