@@ -60,9 +60,9 @@ class MistakeNotebook:
             reports += [self.step(ordered[start : start + size]) for start in range(0, len(ordered), size)]
         return reports
 
-    def evaluate(self, items: Sequence[Item]) -> Evaluation:
-        """Answer and judge with the memory as it stands; nothing changes."""
-        return self._run(items, Working.of(self.store.snapshot()))
+    def evaluate(self, items: Sequence[Item], memory: Working | None = None) -> Evaluation:
+        """Answer and judge with the memory as it stands, or with another one; nothing changes."""
+        return self._run(items, Working.of(self.store.snapshot()) if memory is None else memory)
 
     def step(self, batch: Sequence[Item]) -> BatchReport:
         """One batch. The store changes only if the change is accepted.
