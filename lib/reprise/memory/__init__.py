@@ -6,6 +6,8 @@
 | 3.2 retrieval | `retrieval`, `embedders` |
 | 3.3 accept if it improves | `gate` |
 | 3 the loop over batches | `loop`, `settings`, `working`, `items` |
-| a language model as tuner | `tuner`, `prompts`, `replies` |
+| language models as policy and tuner | `chat_policy`, `tuner`, `prompts`, `replies` |
 | the memory on disk | `store`, `legacy` |
+| databases of one's own | `spider` |
+| DAEDALUS, practice before any task | `practice` |
 """
