@@ -59,6 +59,13 @@ def test_equal_requests_are_asked_once_and_answers_keep_their_order():
     assert [answer.text for answer in answers] == list("ABACA") and client.calls == 3
 
 
+def test_it_works_inside_a_running_loop_too():
+    async def cell():
+        return ChatClient(scripted(echo), "m").complete(HELLO).text
+
+    assert asyncio.run(cell()) == "HELLO"
+
+
 def test_a_failure_is_the_failed_one_s_alone():
     def sometimes(request):
         return RuntimeError("no") if "b" in request["messages"][-1]["content"] else echo(request)

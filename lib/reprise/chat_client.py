@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,7 +88,17 @@ class ChatClient:
         Raises:
             BudgetExceeded: a limit was reached; answers that came before it are kept.
         """
-        return asyncio.run(self.acomplete_many(conversations, **settings))
+
+        def run() -> list[Completion | Exception]:
+            return asyncio.run(self.acomplete_many(conversations, **settings))
+
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return run()
+        # a notebook's cell stands inside a loop of its own, and a loop cannot be entered twice
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(run).result()
 
     async def acomplete_many(self, conversations: Sequence[Messages], **settings) -> list[Completion | Exception]:
         """`complete_many`, awaited."""

@@ -15,7 +15,7 @@ FAILURES = [Failure(Item(str(k), f"question {k}", "right"), "wrong") for k in ra
 
 def tuner(*replies):
     waiting = list(replies)
-    return ChatTuner(lambda prompt, temperature: waiting.pop(0) if waiting else None, domain="sql")
+    return ChatTuner(lambda prompt, temperature, attempt: waiting.pop(0) if waiting else None, domain="sql")
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,12 @@ def test_replies_that_go_wrong_now_and_then_lose_no_batch(tmp_path, fault):
     assert fault == "fenced" or sum(tuner.repairs.values()) > 0
 
 
+def test_a_kept_reply_is_not_given_again_to_a_second_attempt(tmp_path):
+    with ReplayCache(tmp_path / "cache") as cache:
+        _, tuner, _, _ = run(tmp_path / "s", cache, faults=("essay", None))
+    assert tuner.repairs["subjects asked again"] > 0 == tuner.repairs["subjects given up"]
+
+
 @pytest.mark.parametrize("fault", ["essay", "nothing", "one too few"])
 def test_a_tuner_that_is_always_wrong_changes_nothing_and_is_counted(tmp_path, fault):
     reports, tuner, _, _ = run(tmp_path / "s", faults=(fault,), batches=1)

@@ -6,8 +6,11 @@ A question names an aggregate (which the policy can read) and one or two conditi
 
 from __future__ import annotations
 
+import json
 import sqlite3
+from contextlib import closing
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 
@@ -193,3 +196,16 @@ def _database(domain: str) -> sqlite3.Connection:
     database.executemany(f"insert into {table} values ({places})", zip(*columns.values(), strict=True))
     database.execute("pragma query_only = on")
     return database
+
+
+def dump(world: SqlWorld, seed: int, folder: Path, questions: int) -> Path:
+    """Write databases and questions in Spider's layout, as a folder of one's own would have them."""
+    entries = []
+    for item in [item for part in world.draw(seed) for item in part][:questions]:
+        entries.append({"db_id": item.meta["domain"], "question": item.query, "query": item.reference})
+    for domain in DOMAINS:
+        (folder / "databases" / domain).mkdir(parents=True, exist_ok=True)
+        with closing(sqlite3.connect(folder / "databases" / domain / f"{domain}.sqlite")) as copy:
+            copy.executescript("\n".join(_database(domain).iterdump()))
+    (folder / "questions.json").write_text(json.dumps(entries, indent=1))
+    return folder

@@ -1,7 +1,7 @@
 """A stand-in for a language model that works on text alone: it reads prompts, and writes SQL and notes in JSON.
 
 It knows what the rule learner knows (`rule_learner`), but only through the words of the prompts, so that prompts,
-parsing, repairs, cache and ledger are all in the path. With `faults` its tuner's replies go wrong as models' replies do.
+parsing, repairs, cache and ledger are all in the path. With `faults` its replies as tuner go wrong.
 """
 
 from __future__ import annotations

@@ -48,12 +48,13 @@ class ChatPolicy:
         return answers
 
 
-def asked(client: ChatClient, max_tokens: int | None = None) -> Callable[[str, float], str | None]:
-    """What a `ChatTuner` asks with: (prompt, temperature) -> reply, None where the request failed."""
+def asked(client: ChatClient, max_tokens: int | None = None) -> Callable[[str, float, int], str | None]:
+    """What a `ChatTuner` asks with: (prompt, temperature, attempt) -> reply, None where the request failed."""
 
-    def ask(prompt: str, temperature: float) -> str | None:
+    def ask(prompt: str, temperature: float, attempt: int) -> str | None:
         conversation = [{"role": "user", "content": prompt}]
-        (reply,) = client.complete_many([conversation], temperature=temperature, max_tokens=max_tokens)
+        settings = dict(temperature=temperature, max_tokens=max_tokens, sample=attempt)
+        (reply,) = client.complete_many([conversation], **settings)
         return None if isinstance(reply, Exception) else reply.text
 
     return ask

@@ -11,7 +11,7 @@ from reprise.memory.items import Draft, Failure, Item
 from reprise.memory.notes import Guidance, Note
 from reprise.memory.replies import BadReply, json_in
 
-Ask = Callable[[str, float], str | None]
+Ask = Callable[[str, float, int], str | None]
 # temperatures of the released code
 SUBJECT, EXTRACT, MERGE = 0.1, 0.5, 0.3
 UNCLASSIFIED = "unclassified"
@@ -21,7 +21,8 @@ class ChatTuner:
     """`Tuner` over a function that completes a prompt.
 
     Args:
-        ask: (prompt, temperature) -> reply, None where none came.
+        ask: (prompt, temperature, attempt) -> reply, None where none came; a kept answer to the first attempt must not be
+            given for the second.
         parse_retries: how often subjects are asked for again.
         domain: ends the subject of failures that could not be classified.
 
@@ -40,7 +41,7 @@ class ChatTuner:
         for attempt in range(self._retries + 1):
             self.repairs["subjects asked again"] += attempt > 0
             try:
-                found = json_in(self._ask(prompt, SUBJECT), list)
+                found = json_in(self._ask(prompt, SUBJECT, attempt), list)
             except BadReply:
                 continue
             if len(found) == len(failures) and all(isinstance(text, str) and text.strip() for text in found):
@@ -66,7 +67,7 @@ class ChatTuner:
         for attempt in range(2):
             self.repairs["guidance asked again"] += attempt
             try:
-                reply = json_in(self._ask(prompt, temperature), dict)
+                reply = json_in(self._ask(prompt, temperature, attempt), dict)
                 return reply, Guidance.from_json(reply)
             except (BadReply, InvalidGuidance):
                 continue
