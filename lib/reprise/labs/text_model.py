@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from reprise.labs.rule_learner import induce, ngrams
+from reprise.labs.rule_learner import induce, ngrams, tokens
 from reprise.labs.sqlworld import AGGREGATES, DOMAINS, EXPLAINED
 
 FAULTS = {
@@ -57,9 +57,14 @@ class TextModel:
         return f"SELECT {head} FROM {DOMAINS[domain][0]}{where}"
 
     def _subjects(self, text: str) -> str:
-        return json.dumps(
-            [f"{_read(question)[0]}: {_missing(answer, right)}" for question, answer, right in FAILED.findall(text)]
-        )
+        labels: dict[tuple[str, str], str] = {}
+        found = []
+        for question, answer, right in FAILED.findall(text):
+            key = (_read(question)[0], _missing(answer, right))
+            # the words of the first such question name the cluster
+            words = " ".join(word for word in tokens(question) if word not in EXPLAINED)
+            found.append(labels.setdefault(key, f"{key[0]}: {words} ({key[1]})"))
+        return json.dumps(found)
 
     def _note(self, text: str) -> str:
         if text.startswith("Merge"):

@@ -21,8 +21,8 @@ class ChatTuner:
     """`Tuner` over a function that completes a prompt.
 
     Args:
-        ask: (prompt, temperature, attempt) -> reply, None where none came; a kept answer to the first attempt must not be
-            given for the second.
+        ask: (prompt, temperature, attempt) -> reply, None where none came; what was kept of one attempt must not
+            be given for the next.
         parse_retries: how often subjects are asked for again.
         domain: ends the subject of failures that could not be classified.
 
