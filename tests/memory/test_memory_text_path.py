@@ -56,7 +56,7 @@ def test_a_run_repeated_from_its_cache_is_the_same_to_the_byte_with_the_network_
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_replies_that_go_wrong_now_and_then_lose_no_batch(tmp_path, fault):
-    reports, tuner, _, _ = run(tmp_path / "s", faults=(None, fault, None))
+    reports, tuner, _, _ = run(tmp_path / "s", faults=(fault, None, None))
     assert len(reports) == 2 and sum(reports[0].clusters.values()) > 0
     assert fault == "fenced" or sum(tuner.repairs.values()) > 0
 
