@@ -27,18 +27,21 @@ class Ratio:
         return f"{self.median:.2f} ({self.low:.2f}-{self.high:.2f})"
 
 
-def interleave(tasks: dict[str, Callable[[], object]], rounds: int, progress) -> dict[str, list[float]]:
+def interleave(
+    tasks: dict[str, Callable[[], object]], rounds: int, progress, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, list[float]]:
     """Seconds of each task in each round; every round runs every task once, after one round that is not counted.
 
-    Load on the machine then hits all tasks alike, and ratios within a round mean more than any time.
+    Load on the machine then hits all tasks alike, and ratios within a round mean more than any time. For work of one
+    thread `clock` may be time.process_time, which other processes hardly change.
     """
     seconds = {name: [] for name in tasks}
     for counted in [False] + [True] * rounds:
         for name, task in tasks.items():
-            begin = time.perf_counter()
+            begin = clock()
             task()
             if counted:
-                seconds[name].append(time.perf_counter() - begin)
+                seconds[name].append(clock() - begin)
             progress.update()
     return seconds
 

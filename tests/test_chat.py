@@ -218,6 +218,23 @@ def test_bad_arguments_are_named(kwargs, name):
         LocalModel(**kwargs)
 
 
+def test_yes_no_is_the_share_of_yes_in_the_next_token(tmp_path):
+    import tiny_causal_lm
+    import torch
+
+    model = LocalModel(tiny_causal_lm.save(tmp_path), device="cpu")
+    p = model.yes_no([{"role": "user", "content": "w1 w2"}])
+    ids = [3, 5, 9, 10, 4, 5]  # user : w1 w2 assistant :
+    with torch.inference_mode():
+        logits = model.model(torch.tensor([ids])).logits[0, -1].double()
+    # the other spellings of yes and no are unknown to this vocabulary
+    yes, no = logits[[6, 7]].exp().tolist()
+    assert p == pytest.approx(yes / (yes + no), rel=1e-6)
+    model.tokenizer.chat_template = None
+    with pytest.raises(RepriseError, match="no chat template"):
+        model.yes_no([{"role": "user", "content": "w1"}])
+
+
 def needs(name):
     return pytest.mark.skipif(available(name) is not None, reason=available(name) or "")
 

@@ -1,19 +1,30 @@
-"""A language model on this machine, behind a few methods."""
+"""Language models behind a few methods: one on this machine, and one behind an endpoint (`Endpoint`)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
+from reprise.chat_endpoint import Endpoint, Messages, Reply
 from reprise.errors import RepriseError
 from reprise.local_models import PACKAGED, ModelUnavailable, available, checkpoint
 
-__all__ = ["LocalModel", "ModelUnavailable", "available"]
+__all__ = ["ChatModel", "Endpoint", "LocalModel", "ModelUnavailable", "Reply", "available"]
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
+# tokens that begin an answer, as models write it at the start of a turn or of a line
+YES, NO = ("Yes", " Yes", "yes", " yes", "YES"), ("No", " No", "no", " no", "NO")
+
+
+class ChatModel(Protocol):
+    """What a system asks of a language model: one reply to a list of {role, content} messages."""
+
+    def chat(self, messages: Messages, response_format: Mapping[str, Any] | None = None) -> Reply: ...
 
 
 class LocalModel:
@@ -101,6 +112,35 @@ class LocalModel:
         with torch.inference_mode():
             logits = self.model(ids).logits[0, :-1].double()
             return torch.log_softmax(logits, -1).gather(-1, ids[0, 1:, None])[:, 0].cpu().numpy()
+
+    def yes_no(self, messages: Messages) -> float:
+        """The model's probability that its next word is yes, among yes and no.
+
+        Args:
+            messages: {role, content} turns, the last one a question; the model's chat template is applied.
+
+        Returns:
+            p(yes) / (p(yes) + p(no)), each summed over its spellings that are one token.
+
+        Raises:
+            RepriseError: the model predicts no next token, or has no chat template.
+        """
+        import torch
+
+        if not self.model.can_generate():
+            raise RepriseError(f"{self.folder.name}: {type(self.model).__name__} predicts no next token")
+        if not self.tokenizer.chat_template:
+            raise RepriseError(f"{self.folder.name}: no chat template: expected an instruction-tuned model")
+        text = self.tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
+        ids = self.tokenizer(text, add_special_tokens=False, return_tensors="pt").input_ids.to(self.device)
+        with torch.inference_mode():
+            logits = self.model(ids, logits_to_keep=1).logits[0, -1].double()
+        yes, no = (torch.logsumexp(logits[self._single_tokens(words)], 0) for words in (YES, NO))
+        return float(torch.sigmoid(yes - no))
+
+    def _single_tokens(self, words: tuple[str, ...]) -> list[int]:
+        found = [self.tokenizer(word, add_special_tokens=False).input_ids for word in words]
+        return sorted({ids[0] for ids in found if len(ids) == 1} - {self.tokenizer.unk_token_id})
 
 
 @contextmanager

@@ -37,7 +37,7 @@ class ChatClient:
     """Asks one model through `send`, and remembers.
 
     Args:
-        send: request -> answer; does its own retries. See `scripted`, and `endpoint` of `reprise.chat_endpoint`.
+        send: request -> answer; does its own retries. See `scripted` and `over_endpoint`.
         model: name under which answers are kept.
         cache: kept answers; None keeps none.
         budget, prices: limits, and what a token costs.
@@ -156,5 +156,21 @@ def scripted(answer: Callable[[Mapping[str, Any]], str | Exception]) -> Send:
         if isinstance(text, Exception):
             raise text
         return Completion(text, finish="stop")
+
+    return send
+
+
+def over_endpoint(base_url: str, model: str, **options) -> Send:
+    """An OpenAI-compatible endpoint; options as in `reprise.chat_endpoint.Endpoint`, which does the retries."""
+    from reprise.chat_endpoint import Endpoint
+
+    endpoint = Endpoint(base_url, model, **options)
+
+    async def send(request: Mapping[str, Any]) -> Completion:
+        settings = {name: request[name] for name in ("temperature", "top_p", "max_tokens", "seed")}
+        settings = {name: value for name, value in settings.items() if value is not None}
+        reply = await endpoint.achat(request["messages"], **settings, **request["extra"])
+        read = reply.prompt_tokens - reply.cached_tokens
+        return Completion(reply.text, Usage(read, reply.cached_tokens, reply.completion_tokens), reply.finish)
 
     return send

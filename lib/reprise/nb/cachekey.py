@@ -16,6 +16,7 @@ from reprise.nb import rundir
 
 SCOREBOARD = "99_scoreboard"  # the notebook that shows what the others left in the run directory
 PACKAGE = Path(reprise.__file__).parent
+SYSTEM_DATA = ("reported", "measured", "examples", "checkpoints")  # folders of data/ with one folder a system
 MODULE_NAME = re.compile(r"reprise(\.\w+)+")
 
 # lines only IPython understands
@@ -40,7 +41,8 @@ def parts(root: Path, stem: str, cells: list[str], preset: str, parameters: Mapp
     if "/" in stem:
         system = stem.split("/")[0]
         registry = [data / "claims" / f"{system}.yaml"]
-        tables = [*(data / "reported" / system).rglob("*"), *(root / "figures" / system).glob("*.csv")]
+        tables = [path for kind in SYSTEM_DATA for path in (data / kind / system).rglob("*")]
+        tables += (root / "figures" / system).glob("*.csv")
     else:  # the overview and the scoreboard show the whole collection
         registry = (data / "claims").glob("*.yaml")
         tables = [*data.glob("scoreboard.*.json"), root / "notebooks" / "presets.yaml"]

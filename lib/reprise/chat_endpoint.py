@@ -1,0 +1,269 @@
+"""A chat model behind an OpenAI-compatible HTTP endpoint, and a folder that remembers its replies.
+
+The key is read from an environment variable for each request. It is in no attribute, and is blotted out of what a
+server says in an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import random
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reprise.durable import atomic_write
+from reprise.errors import RepriseError
+
+if TYPE_CHECKING:
+    import httpx
+
+RETRIED = frozenset({408, 429, 500, 502, 503, 504})
+MAX_REPLY = 8 << 20  # bytes of a reply's body
+EXCERPT = 300  # characters of an error's body that are shown
+
+Messages = Sequence[Mapping[str, Any]]
+
+
+class EndpointError(RepriseError):
+    """No reply: the endpoint cannot be reached, stayed busy, or answered with something that is no chat completion."""
+
+
+class EndpointRefused(EndpointError):
+    """The endpoint understood the request and refused it.
+
+    Attributes:
+        status: HTTP status.
+    """
+
+    def __init__(self, message: str, status: int):
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One answer of a chat model: its text, why it ended ("stop", "length"), and the tokens that were counted.
+
+    Of the tokens read, `cached_tokens` came from the provider's cache.
+    """
+
+    text: str
+    finish: str = ""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+
+
+class Endpoint:
+    """`POST {base_url}/chat/completions`, in step or awaited.
+
+    Args:
+        base_url: such as "https://host/v1".
+        model: the name that the endpoint knows.
+        key_variable: environment variable with the key; no key is sent where it is not set.
+        temperature: 0 for judges.
+        max_tokens: most tokens of a reply; None leaves it to the endpoint.
+        timeout: seconds for one attempt.
+        retries: further attempts after a connection that fails or a status in `RETRIED`.
+        backoff: seconds before the first of them, doubled each time; a Retry-After header replaces it.
+        max_wait: longest pause in seconds. A server that asks for more is not waited for.
+        concurrency: requests under way at once through `achat`.
+
+    Raises:
+        EndpointError: base_url is no http or https address.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        model: str,
+        *,
+        key_variable: str = "OPENAI_API_KEY",
+        temperature: float = 0.0,
+        max_tokens: int | None = None,
+        timeout: float = 60.0,
+        retries: int = 4,
+        backoff: float = 0.5,
+        max_wait: float = 60.0,
+        concurrency: int = 8,
+    ):
+        if not base_url.startswith(("http://", "https://")):
+            raise EndpointError(f"base_url={base_url!r}: expected an address that starts with http:// or https://")
+        self.base_url, self.model, self.key_variable = base_url.rstrip("/"), model, key_variable
+        self.temperature, self.max_tokens, self.timeout = temperature, max_tokens, timeout
+        self.retries, self.backoff, self.max_wait, self.concurrency = retries, backoff, max_wait, concurrency
+        self._slots: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
+
+    def request(
+        self, messages: Messages, response_format: Mapping[str, Any] | None = None, **settings: Any
+    ) -> dict[str, Any]:
+        """The body that is sent; it holds no key, so that a cache can be addressed by it."""
+        body = {"model": self.model, "messages": list(messages), "temperature": self.temperature}
+        if self.max_tokens is not None:
+            body["max_tokens"] = self.max_tokens
+        return body | ({"response_format": dict(response_format)} if response_format else {}) | settings
+
+    def chat(self, messages: Messages, response_format: Mapping[str, Any] | None = None, **settings: Any) -> Reply:
+        """One reply. `settings` go into the body as they are: top_p, seed, or another temperature.
+
+        Raises:
+            EndpointRefused: a status that is not worth another attempt.
+            EndpointError: no reply after all attempts, or one that is no chat completion.
+        """
+        import httpx
+
+        body = self.request(messages, response_format, **settings)
+        with httpx.Client(timeout=self.timeout) as client:
+            for attempt in range(self.retries + 1):
+                try:
+                    with client.stream("POST", self._url, json=body, headers=self._headers()) as response:
+                        outcome = self._outcome(response, _limited(response.iter_raw()), attempt)
+                except httpx.TransportError as error:
+                    outcome = self._later(attempt, f"{type(error).__name__}: {error}", None)
+                if isinstance(outcome, Reply):
+                    return outcome
+                time.sleep(outcome)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def achat(
+        self, messages: Messages, response_format: Mapping[str, Any] | None = None, **settings: Any
+    ) -> Reply:
+        """`chat`, awaited."""
+        import httpx
+
+        body = self.request(messages, response_format, **settings)
+        async with self._slot(), httpx.AsyncClient(timeout=self.timeout) as client:
+            for attempt in range(self.retries + 1):
+                try:
+                    async with client.stream("POST", self._url, json=body, headers=self._headers()) as response:
+                        pieces = bytearray()
+                        async for piece in response.aiter_raw():
+                            pieces += _limited([piece], len(pieces))
+                        outcome = self._outcome(response, bytes(pieces), attempt)
+                except httpx.TransportError as error:
+                    outcome = self._later(attempt, f"{type(error).__name__}: {error}", None)
+                if isinstance(outcome, Reply):
+                    return outcome
+                await asyncio.sleep(outcome)
+        raise AssertionError("the last attempt returns or raises")
+
+    @property
+    def _url(self) -> str:
+        return f"{self.base_url}/chat/completions"
+
+    def _headers(self) -> dict[str, str]:
+        # a compressed reply would have to be unpacked before its size is known
+        headers = {"Accept-Encoding": "identity"}
+        if key := os.environ.get(self.key_variable):
+            headers["Authorization"] = f"Bearer {key}"
+        return headers
+
+    def _slot(self) -> asyncio.Semaphore:
+        loop = asyncio.get_running_loop()
+        if self._slots is None or self._slots[0] is not loop:  # a semaphore belongs to one loop
+            self._slots = loop, asyncio.Semaphore(self.concurrency)
+        return self._slots[1]
+
+    def _outcome(self, response: httpx.Response, body: bytes, attempt: int) -> Reply | float:
+        """The reply, or the seconds to wait before the next attempt."""
+        if response.headers.get("Content-Encoding", "identity") != "identity":
+            raise EndpointError(f"{self._url}: a compressed reply, although none was accepted")
+        if response.status_code == 200:
+            return _reply(body, self._url)
+        said = self._blotted(body.decode("utf-8", "replace"))[:EXCERPT]
+        problem = f"{self._url}: HTTP status {response.status_code}: {said}"
+        if response.status_code not in RETRIED:
+            raise EndpointRefused(problem, response.status_code)
+        return self._later(attempt, problem, response.headers.get("Retry-After"))
+
+    def _later(self, attempt: int, problem: str, retry_after: str | None) -> float:
+        if attempt >= self.retries:
+            raise EndpointError(f"{self._blotted(problem)} (after {attempt + 1} attempts)")
+        asked = _seconds(retry_after)
+        if asked is not None and asked > self.max_wait:
+            raise EndpointError(f"{problem}: asks for {asked:.0f} s: expected at most max_wait={self.max_wait:g}")
+        # clients that failed together must not come back together
+        own = min(self.max_wait, self.backoff * 2**attempt) * random.uniform(0.5, 1.0)
+        return own if asked is None else asked
+
+    def _blotted(self, text: str) -> str:
+        key = os.environ.get(self.key_variable)
+        return text.replace(key, "[key]") if key else text
+
+
+class ReplyCache:
+    """Replies on disk, addressed by the whole request and the endpoint; a damaged file counts as absent.
+
+    Args:
+        folder: made when the first reply is kept.
+    """
+
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder)
+
+    def get(self, request: Mapping[str, Any]) -> str | None:
+        """The text that was kept for this request, or None."""
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            kept = json.loads(self._path(request).read_text(encoding="utf-8"))
+            if kept["request"] == json.loads(json.dumps(request)) and isinstance(kept["text"], str):
+                return kept["text"]
+        return None
+
+    def put(self, request: Mapping[str, Any], text: str) -> None:
+        """Keep the text of a reply.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        path = self._path(request)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(path, json.dumps({"request": request, "text": text}, ensure_ascii=False).encode())
+
+    def _path(self, request: Mapping[str, Any]) -> Path:
+        digest = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
+        return self.folder / digest[:2] / f"{digest}.json"
+
+
+def _limited(pieces: Iterable[bytes], had: int = 0) -> bytes:
+    """The pieces joined, unless they and the `had` bytes before them are more than MAX_REPLY."""
+    body = bytearray()
+    for piece in pieces:
+        body += piece
+        if had + len(body) > MAX_REPLY:
+            raise EndpointError(f"a reply of more than {MAX_REPLY} bytes")
+    return bytes(body)
+
+
+def _reply(body: bytes, url: str) -> Reply:
+    try:
+        record = json.loads(body)
+        choice, usage = record["choices"][0], record.get("usage") or {}
+        text = choice["message"]["content"]
+        kept = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+        read, written = usage.get("prompt_tokens"), usage.get("completion_tokens")
+        counts = [int(count or 0) for count in (read, written, kept)]
+        finish = str(choice.get("finish_reason") or "")
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        raise EndpointError(f"{url}: expected a chat completion: {type(error).__name__}: {error}") from error
+    if not isinstance(text, str):
+        raise EndpointError(f"{url}: content={text!r}: expected a text")
+    return Reply(text, finish, *counts)
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """Seconds that a Retry-After header asks for, given as a number or as a date; None if it has neither."""
+    if retry_after is None:
+        return None
+    with suppress(ValueError):
+        return max(0.0, float(retry_after)) if float(retry_after) < float("inf") else None
+    with suppress(ValueError, TypeError, OverflowError):
+        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
+    return None

@@ -1,0 +1,95 @@
+"""A real language model of 135 million parameters in the experiments of memory, run once and kept.
+
+    python -m reprise.labs.memory_lm OUT        asks the model for what OUT does not hold yet; minutes to an hour
+
+writes `lm_choices.csv` and `lm_replies.json` (everything the model was asked, by key), the tables `lm_probe.csv`,
+`lm_answers.csv`, `lm_gate.csv`, `lm_practice.csv`, `lm_tuner.csv`, and `lm_run.json`. A run that was cut short goes on
+where it was. `tables(folder)` computes the same tables from what was kept, without the model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+from collections.abc import Callable, Iterable
+from importlib.metadata import version
+from pathlib import Path
+
+import pandas as pd
+
+from reprise.durable import atomic_write
+from reprise.labs import lm_loop, lm_practice, lm_probe
+from reprise.labs.lm_choices import MODEL, KeptChoices
+from reprise.local_models import PACKAGED
+
+# design ran on seeds 0-3; what each part of the run asks, in the order in which it asks
+PROBE = {"seeds": range(500, 504), "count": 4}
+LOOPS = (("sql", 510), ("pipelines", 511))
+PRACTICE = range(520, 524)
+WRITER = ("sql", 530)
+CONDITIONS = len(lm_probe.CONDITIONS)
+EXPECTED = 2 * len(PROBE["seeds"]) * PROBE["count"] * CONDITIONS + 330 + 28 * len(PRACTICE)  # choices, about
+PARTS = ("probe", "loop", "practice", "tuner")
+
+
+def tables(
+    choices: KeptChoices, parts: Iterable[str] = PARTS, done: Callable[[], object] = lambda: None
+) -> dict[str, pd.DataFrame]:
+    """The tables of the parts named, by name: probe, answers and gate (of the loop), practice, tuner."""
+    found = {}
+    if "probe" in parts:
+        found["probe"] = lm_probe.probe(choices, **PROBE, done=done)
+    if "loop" in parts:
+        runs = [lm_loop.loop(choices, world, seed, done=done) for world, seed in LOOPS]
+        for name, frames in zip(("answers", "gate"), zip(*runs, strict=True), strict=True):
+            found[name] = pd.concat(frames, ignore_index=True)
+    if "practice" in parts:
+        found["practice"] = lm_practice.chosen(choices, PRACTICE, done)
+    if "tuner" in parts:
+        found["tuner"] = lm_loop.written(choices, *WRITER)
+    return found
+
+
+def main() -> None:
+    """Run the parts named and write what was found."""
+    from tqdm import tqdm
+
+    from reprise.chat import LocalModel
+
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    options = parser.parse_args()
+    choices = KeptChoices(options.out, LocalModel(MODEL, dtype="float32", device="cpu", threads=1))
+    with tqdm(total=EXPECTED, unit="choice", mininterval=10) as bar:
+        found = tables(choices, options.parts, lambda: bar.update())
+    choices.close()
+    for name, frame in found.items():
+        text = frame.to_csv(index=False, lineterminator="\n", float_format="%.6g")
+        atomic_write(options.out / f"lm_{name}.csv", text.encode())
+    atomic_write(options.out / "lm_run.json", (json.dumps(_facts(choices), indent=1) + "\n").encode())
+
+
+def _facts(choices: KeptChoices) -> dict:
+    """What the tables came from."""
+    return {
+        "model": MODEL,
+        "sha256": PACKAGED[MODEL].sha256,
+        "settings": {"dtype": "float32", "device": "cpu", "threads": 1},
+        "machine": platform.machine(),
+        "versions": {name: version(name) for name in ("torch", "transformers", "tokenizers", "numpy")},
+        "seeds": {
+            "probe": list(PROBE["seeds"]),
+            "loop": dict(LOOPS),
+            "practice": list(PRACTICE),
+            "tuner": WRITER[1],
+        },
+        "choices": len(choices.choices),
+        "replies": len(choices.replies),
+        "retrieval": {"embedder": lm_loop.SPACE, "threshold": lm_loop.THRESHOLD, "top_k": lm_loop.TOP_K},
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Pictures of reinforcement learning with an FP4 rollout: one line a method, a band over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from reprise.nb.style import PALETTE
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+LOOKS = {
+    "BF16": (PALETTE["black"], "-"),
+    "QAT": (PALETTE["orange"], "-"),
+    "QUADS-like": (PALETTE["green"], "-"),
+    "TRACE": (PALETTE["vermilion"], "-"),
+    "TRACE, 1 bit, last half": (PALETTE["purple"], "-"),
+    "TRACE, permuted": (PALETTE["vermilion"], ":"),
+    "TRACE, 1 bit, last half, permuted": (PALETTE["purple"], ":"),
+}
+
+
+def summary(curves: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
+    """Mean, smallest and largest value over seeds to six decimals, by variant, measure and step.
+
+    Args:
+        curves: one row a step of a run, with columns variant, seed, step and the measures.
+    """
+    long = curves.melt(["variant", "seed", "step"], list(measures), "measure")
+    found = long.groupby(["variant", "measure", "step"], sort=False).value.agg(["mean", "min", "max"])
+    return found.round(6).reset_index()
+
+
+def bands(
+    ax: Axes, summary: pd.DataFrame, measure: str, smooth: int = 1, permuted: bool = False, shaded: Sequence[str] = ()
+) -> None:
+    """Mean over seeds against the step.
+
+    Args:
+        ax: where.
+        summary: as `summary` gives it.
+        measure: one of its measures.
+        smooth: width of a centred moving average, in steps.
+        permuted: whether the controls with permuted guidance are drawn too.
+        shaded: variants whose range over seeds is drawn as a band; more than two hide one another.
+    """
+    for name, (colour, line) in LOOKS.items():
+        rows = summary[(summary.variant == name) & (summary.measure == measure)].sort_values("step")
+        if rows.empty or (line == ":" and not permuted):
+            continue
+        drawn = rows[["mean", "min", "max"]].rolling(smooth, center=True, min_periods=1).mean()
+        ax.plot(rows.step, drawn["mean"], line, color=colour, label=name, linewidth=1.4)
+        if name in shaded:
+            ax.fill_between(rows.step, drawn["min"], drawn["max"], color=colour, alpha=0.15, linewidth=0)
+    ax.set_xlabel("step")
+
+
+def intervals(ax: Axes, found: Mapping[str, tuple[float, float, float]]) -> None:
+    """Differences with their intervals, one line each; those that leave out 0 stand out.
+
+    Args:
+        found: label -> (mean, low, high).
+    """
+    for row, (mean, low, high) in enumerate(found.values()):
+        colour = PALETTE["vermilion"] if low > 0 or high < 0 else "#888888"
+        ax.plot([low, high], [row, row], color=colour, linewidth=2)
+        ax.plot(mean, row, "o", color=colour)
+    ax.axvline(0, color="black", linewidth=0.8)
+    ax.set_yticks(range(len(found)), list(found))
+    ax.set_ylim(len(found) - 0.5, -0.5)

@@ -1,0 +1,73 @@
+"""Rubric rewards whose criteria depend on each other: a typed graph between judge scores and the scalar reward.
+
+>>> graph = RubricGraph([Criterion("grounded", 1), Criterion("evidence", 1)], [Edge("grounded", "evidence", "weak")])
+>>> result = aggregate(graph, [0.2, 0.9])
+>>> round(result.reward, 3), result.q.round(3).tolist()
+(0.406, [0.2, 0.612])
+
+Where to find what the paper describes:
+
+    criteria, weights, typed graph (3.1, 3.2)   graph; reward_model and rubric_file for the layouts of training data
+    conditional model, retentions (3.3)         retention
+    linear update, reward (3.4, 3.5)            aggregate for one prompt; batch, programs, registers for a training step
+    exact marginals (appendix B.2)              marginals (moments), elimination (dense graphs), bounds
+    hard gating, several parents (4.1, 4.7)     gates
+    graph construction (appendix A)             build; judging, judge_questions and the judges: rule_judge,
+                                                endpoint_judge, local_judge; projection in validate
+    leakage and preservation (4.3, appendix F)  leakage; farming, farming_sums and trend over a training log, read by
+                                                rollout_log and rollout_fields
+    controls of the ablation (4.6)              rewire
+    in a trainer or harness                     adapters (verl, TRL), reward_rows, inspect_scorer
+    what is refused                             validate, scores, errors
+    beyond the paper                            retention_fit and preferences: retentions learned from preferences
+
+Source: GEAR. Exact marginals without enumeration, their bounds and learned retentions are ours.
+"""
+
+from reprise.rubric.adapters import make_trl_reward, make_verl_reward
+from reprise.rubric.aggregate import DEFAULT_RETENTION, METHODS, Aggregation, aggregate
+from reprise.rubric.batch import INFERENCES, RULES, PackedProgram, compile_batch
+from reprise.rubric.build import BuildStats, build_graph
+from reprise.rubric.errors import ExactTooLarge, GraphError, RetentionError, RubricError, ScoreError
+from reprise.rubric.graph import Criterion, Edge, EdgeType, Role, RubricGraph
+from reprise.rubric.judges import LocalJudge, OpenAIJudge, RuleJudge
+from reprise.rubric.leakage import FCPReport, fcp_metrics
+from reprise.rubric.retention_fit import fit_retention
+from reprise.rubric.rewire import rewire_random, untype
+from reprise.rubric.validate import Validation, normalise_verdict, project_edges
+
+__all__ = [
+    "DEFAULT_RETENTION",
+    "INFERENCES",
+    "METHODS",
+    "RULES",
+    "Aggregation",
+    "BuildStats",
+    "Criterion",
+    "Edge",
+    "EdgeType",
+    "ExactTooLarge",
+    "FCPReport",
+    "GraphError",
+    "LocalJudge",
+    "OpenAIJudge",
+    "PackedProgram",
+    "RetentionError",
+    "Role",
+    "RubricError",
+    "RubricGraph",
+    "RuleJudge",
+    "ScoreError",
+    "Validation",
+    "aggregate",
+    "build_graph",
+    "compile_batch",
+    "fcp_metrics",
+    "fit_retention",
+    "make_trl_reward",
+    "make_verl_reward",
+    "normalise_verdict",
+    "project_edges",
+    "rewire_random",
+    "untype",
+]
