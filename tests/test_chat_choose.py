@@ -4,6 +4,7 @@ import pytest
 pytest.importorskip("transformers")
 
 import tiny_causal_lm
+
 from reprise.chat import LocalModel, available
 from reprise.chat_choose import KeptPrompt, choose, generate
 from reprise.errors import RepriseError

@@ -89,7 +89,8 @@ def chosen(
     """What the model picks for every convention, under each kind of heuristics, for the tasks of each seed.
 
     Returns:
-        columns seed, heuristics, slot, value, right (it is the convention), followed (it is what the prompt said).
+        columns seed, heuristics, slot, value, right (1 where it is the convention), followed (1 where it is what the
+        prompt said), margin (score of the convention minus the best other one, natural logarithms a token).
     """
     rows = []
     for seed in seeds:
@@ -98,10 +99,13 @@ def chosen(
         for kind, said in heuristics(seed).items():
             for tool, slots in SLOTS.items():
                 for slot in (slot for slot in slots if slot in CONVENTIONS):
-                    value = SPACE[slot][choices.choose(*asked(tasks[tool], slot, said)).chosen]
+                    found = choices.choose(*asked(tasks[tool], slot, said))
+                    value, best = SPACE[slot][found.chosen], SPACE[slot].index(HUMAN_GUIDELINE[slot])
+                    others = [score for k, score in enumerate(found.scores) if k != best]
                     row = {"seed": seed, "heuristics": kind, "slot": slot, "value": value}
-                    right, followed = value == HUMAN_GUIDELINE[slot], slot in said and value == said[slot]
-                    rows.append({**row, "right": int(right), "followed": int(followed)})
+                    right, followed = found.chosen == best, slot in said and value == said[slot]
+                    row |= {"right": int(right), "followed": int(followed)}
+                    rows.append(row | {"margin": round(found.scores[best] - max(others), 4)})
                     done()
     return pd.DataFrame(rows)
 

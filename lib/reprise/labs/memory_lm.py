@@ -3,8 +3,8 @@
     python -m reprise.labs.memory_lm OUT        asks the model for what OUT does not hold yet; minutes to an hour
 
 writes `lm_choices.csv` and `lm_replies.json` (everything the model was asked, by key), the tables `lm_probe.csv`,
-`lm_answers.csv`, `lm_gate.csv`, `lm_practice.csv`, `lm_tuner.csv`, and `lm_run.json`. A run that was cut short goes on
-where it was. `tables(folder)` computes the same tables from what was kept, without the model.
+`lm_answers.csv`, `lm_gate.csv`, `lm_practice.csv`, `lm_service.csv`, `lm_tuner.csv`, and `lm_run.json`. A run that was
+cut short goes on where it was. `tables` computes the same tables from what was kept, without the model.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PARTS = ("probe", "loop", "practice", "tuner")
 def tables(
     choices: KeptChoices, parts: Iterable[str] = PARTS, done: Callable[[], object] = lambda: None
 ) -> dict[str, pd.DataFrame]:
-    """The tables of the parts named, by name: probe, answers and gate (of the loop), practice, tuner."""
+    """The tables of the parts named, by name: probe, answers and gate (of the loop), practice and service, tuner."""
     found = {}
     if "probe" in parts:
         found["probe"] = lm_probe.probe(choices, **PROBE, done=done)
@@ -46,9 +46,37 @@ def tables(
             found[name] = pd.concat(frames, ignore_index=True)
     if "practice" in parts:
         found["practice"] = lm_practice.chosen(choices, PRACTICE, done)
+        found["service"] = lm_practice.worth(found["practice"])
     if "tuner" in parts:
         found["tuner"] = lm_loop.written(choices, *WRITER)
     return found
+
+
+def kept(folder: Path, name: str) -> pd.DataFrame:
+    """A table of a run, as it was written."""
+    return pd.read_csv(folder / f"lm_{name}.csv")
+
+
+def rerun(folder: Path, count: int, seed: int = PROBE["seeds"][0], worlds: tuple[str, ...] = ("sql",)) -> pd.DataFrame:
+    """Ask the model here for the first cases of the probe again.
+
+    Args:
+        folder: of a run.
+        count: cases, at most the probe's of a seed; each is asked under every condition.
+
+    Returns:
+        columns condition, kept, now: right choices of the cases in the run and now.
+
+    Raises:
+        reprise.chat.ModelUnavailable: the model is not installed (`make models`).
+    """
+    from reprise.chat import LocalModel
+
+    live = KeptChoices(model=LocalModel(MODEL, dtype="float32", device="cpu", threads=1))
+    now = lm_probe.probe(live, [seed], count, worlds)
+    both = now.merge(kept(folder, "probe"), on=["world", "seed", "item", "condition"], suffixes=("_now", "_kept"))
+    sums = both.groupby("condition", sort=False)[["right_kept", "right_now"]].sum()
+    return sums.set_axis(["kept", "now"], axis=1).reset_index()
 
 
 def main() -> None:

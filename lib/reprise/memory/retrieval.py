@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from reprise.memory.errors import EmbeddingSpaceError, MemoryFault
+
+COMPILED_TOP = 32  # hits up to which one pass that keeps them sorted is the fastest way
 
 
 @dataclass(frozen=True)
@@ -86,9 +90,11 @@ class Index:
             warnings.warn(f"{np.count_nonzero(~usable)} queries without a direction found nothing", stacklevel=2)
         if k == 0 or not self._count:
             return [[] for _ in queries]
-        unit = unit_rows(np.where(usable[:, None], queries, 0))
-        scores = self.rows @ unit[0] if len(unit) == 1 else unit @ self.rows.T
-        found = (_best(row, k, np.float32(threshold)) for row in np.atleast_2d(scores))
+        unit, limit = unit_rows(np.where(usable[:, None], queries, 0)), np.float32(threshold)
+        if len(unit) == 1 and k <= COMPILED_TOP and (one_pass := _compiled()):
+            found = [_hits(*one_pass(self.rows, unit[0], k, limit))]
+        else:
+            found = (_best(row, k, limit) for row in unit @ self.rows.T)
         return [hits if ok else [] for hits, ok in zip(found, usable, strict=True)]
 
 
@@ -134,6 +140,16 @@ def calibrate(
     return threshold, float(np.mean(np.asarray(related) >= threshold))
 
 
+def _hits(rows: np.ndarray, scores: np.ndarray) -> list[Hit]:
+    return [Hit(int(row), float(score)) for row, score in zip(rows, scores, strict=True)]
+
+
+@lru_cache(maxsize=1)
+def _compiled():
+    """`reprise.memory.one_pass.search` where numba is installed, else None."""
+    return importlib.import_module("reprise.memory.one_pass").search if importlib.util.find_spec("numba") else None
+
+
 def _best(scores: np.ndarray, k: int, threshold: np.float32) -> list[Hit]:
     if k < scores.size:
         # everything at least as good as the k-th, so that ties at the edge are decided by age and not by chance
@@ -142,4 +158,4 @@ def _best(scores: np.ndarray, k: int, threshold: np.float32) -> list[Hit]:
     else:
         rows = np.flatnonzero(scores >= threshold)
     rows = rows[np.argsort(-scores[rows], kind="stable")[:k]]
-    return [Hit(int(row), float(scores[row])) for row in rows]
+    return _hits(rows, scores[rows])

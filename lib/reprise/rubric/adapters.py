@@ -68,11 +68,11 @@ def make_verl_reward(
         raise RubricError("on_missing='none': verl knows no reward that is ignored: expected skip, zero or error")
     core = RewardRows(scorer, on_missing, options)
 
-    def row(response: Any, extra_info: Mapping[str, Any] | None) -> Row:
-        extra = extra_info or {}
-        return Row(message_text(_listed(extra.get(prompt_column))), str(response), graph_of(extra.get(column)))
+    def row(response: Any, extra_info: Any) -> Row:
+        extra = _extra(extra_info)
+        return Row(message_text(extra.get(prompt_column)), str(response), graph_of(extra.get(column)))
 
-    def rows(responses: Sequence[str], extra_infos: Sequence[Mapping] | None) -> list[Row]:
+    def rows(responses: Sequence[str], extra_infos: Sequence | None) -> list[Row]:
         infos = [None] * len(responses) if extra_infos is None else extra_infos
         return [row(*each) for each in zip(responses, infos, strict=True)]
 
@@ -149,6 +149,19 @@ def make_trl_reward(
     return reward
 
 
+def _extra(value: Any) -> Mapping[str, Any]:
+    """verl's extra_info: an object, an array around it, its JSON text, or nothing."""
+    value = value.item() if isinstance(value, np.ndarray) and not value.ndim else value
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise RubricError("extra_info: a text that is no JSON: expected an object") from None
+    if value is not None and not isinstance(value, Mapping):
+        raise RubricError(f"extra_info: {type(value).__name__}: expected an object")
+    return value or {}
+
+
 def _columns(row: RewardRow, log: bool) -> dict[str, Any]:
     """verl averages the numbers over a batch and takes the keys of the first response for all: no None, no NaN."""
     found = {
@@ -194,11 +207,6 @@ def _completion_text(completion: Any) -> str:
         return completion
     said = [turn for turn in completion if turn.get("role", "assistant") == "assistant"]
     return "\n".join(message_text([turn]) for turn in said)
-
-
-def _listed(prompt: Any) -> Any:
-    """Parquet readers return a conversation as an array of messages."""
-    return prompt.tolist() if isinstance(prompt, np.ndarray) else prompt
 
 
 def _run(coroutine: Coroutine) -> Any:

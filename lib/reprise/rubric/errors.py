@@ -1,6 +1,10 @@
 """What rubric aggregation refuses, by kind."""
 
+from typing import Any
+
 from reprise.errors import RepriseError
+
+LONGEST_SHOWN = 80  # characters of a value in a message
 
 
 class RubricError(RepriseError):
@@ -30,3 +34,12 @@ class ExactTooLarge(RubricError):
     def __init__(self, terms: int, limit: int, unit: str = "terms", hint: str = "inference='bounds' or 'auto'"):
         super().__init__(f"exact marginals: {terms} {unit}: expected at most {limit}; {hint} always works")
         self.terms, self.limit = terms, limit
+
+
+def shown(value: Any) -> str:
+    """`repr` for a message: cut where it is long, and safe where a whole number has more digits than Python prints."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return f"{type(value).__name__} too long to show"
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."

@@ -21,12 +21,12 @@ import numpy as np
 
 from reprise.rubric.errors import RubricError, ScoreError
 from reprise.rubric.graph import EdgeType, RubricGraph
+from reprise.rubric.scores import ROUNDING
 from reprise.stats import Interval, resampled_sums
 
 THRESHOLD = 0.5
 # the public script leaves activation edges out unless told otherwise
 EDGE_TYPES = (EdgeType.WEAK, EdgeType.STRONG)
-ROUNDING = 1e-6  # scores are written with few digits; farther outside [0, 1] is an error
 
 
 @dataclass(frozen=True)

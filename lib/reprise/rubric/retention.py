@@ -5,18 +5,16 @@ Source: GEAR, section 3.3 and table 7; the exponent is that of section 4.5.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Mapping, Sequence
-from numbers import Real
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from reprise.rubric.errors import RetentionError
+from reprise.rubric.errors import RetentionError, shown
 from reprise.rubric.graph import Edge, EdgeType
-from reprise.rubric.validate import is_share
+from reprise.rubric.validate import is_finite, is_share
 
 DEFAULT_RETENTION: Mapping[EdgeType, float] = MappingProxyType(
     {EdgeType.WEAK: 0.6, EdgeType.STRONG: 0.2, EdgeType.ACTIVATION: 0.0}
@@ -36,15 +34,15 @@ def by_type(retention: Mapping[Any, float] | None) -> dict[EdgeType, float]:
         except ValueError:
             raise RetentionError(f"retention: {key!r}: expected one of {', '.join(EdgeType)}") from None
         if not is_share(value):
-            raise RetentionError(f"retention[{kind}]={value!r}: expected 0 <= retention <= 1")
+            raise RetentionError(f"retention[{kind}]={shown(value)}: expected 0 <= retention <= 1")
         found[kind] = float(value)
     return found
 
 
 def check_exponent(gamma: Any) -> None:
     """Raise RetentionError unless gamma is a finite number >= 0."""
-    if isinstance(gamma, bool) or not isinstance(gamma, Real) or not (math.isfinite(gamma) and gamma >= 0):
-        raise RetentionError(f"gamma={gamma!r}: expected a finite number >= 0")
+    if not is_finite(gamma) or gamma < 0:
+        raise RetentionError(f"gamma={shown(gamma)}: expected a finite number >= 0")
 
 
 def edge_retention(edges: Sequence[Edge], retention: Any = None, gamma: float = 1.0):
@@ -75,7 +73,12 @@ def edge_retention(edges: Sequence[Edge], retention: Any = None, gamma: float = 
 def _given(retention: Any, edges: Sequence[Edge]):
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(retention, torch.Tensor):
-        retention = np.asarray(retention, np.float64)
+        try:
+            retention = np.asarray(retention, np.float64)
+        except (TypeError, ValueError, OverflowError):
+            raise RetentionError(
+                f"retention={shown(retention)}: expected a mapping from edge types, or a number for each edge"
+            ) from None
     if tuple(retention.shape) != (len(edges),):
         raise RetentionError(
             f"retention: shape {tuple(retention.shape)}: expected one value for each of {len(edges)} edges"

@@ -31,7 +31,9 @@ def read(record: Mapping[str, Any]) -> tuple[list[Criterion], list[Edge]]:
         for k, row in enumerate(_rows(graph.get("nodes"), "graph.nodes"))
     }
     ids = _ids(rubrics)
-    criteria = [_criterion(row, id, roles.get(id), k) for k, (row, id) in enumerate(zip(rubrics, ids, strict=True))]
+    criteria = [
+        _criterion(row, id, roles.get(str(id)), k) for k, (row, id) in enumerate(zip(rubrics, ids, strict=True))
+    ]
     edges = [
         Edge(*(_field(row, name, f"graph.edges[{k}]") for name in ("parent", "child", "type")), row.get("retention"))
         for k, row in enumerate(_rows(graph.get("edges"), "graph.edges"))
@@ -70,11 +72,11 @@ def _field(row: Mapping, name: str, where: str) -> Any:
     return row[name]
 
 
-def _ids(rubrics: Sequence[Mapping]) -> list[str]:
+def _ids(rubrics: Sequence[Mapping]) -> list[Any]:
     given = [row.get("id") for row in rubrics]
     if all(id is None for id in given):
         return [f"r{k + 1}" for k in range(len(rubrics))]
-    return [str(_field(row, "id", f"rubrics[{k}]")) for k, row in enumerate(rubrics)]
+    return [_field(row, "id", f"rubrics[{k}]") for k, row in enumerate(rubrics)]
 
 
 def _criterion(row: Mapping, id: str, role: Any, k: int) -> Criterion:

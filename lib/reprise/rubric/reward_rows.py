@@ -152,7 +152,7 @@ def graph_of(record: Any) -> RubricGraph | None:
 def _parsed(text: str) -> RubricGraph | None:
     try:
         record = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise GraphError(f"reward_model: a text that is no JSON ({error}): expected an object") from None
     if not record or isinstance(record, Mapping) and record.get("rubrics") is None:
         return None

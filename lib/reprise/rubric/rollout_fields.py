@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from reprise.rubric.errors import RubricError
+from reprise.rubric.errors import RubricError, shown
 from reprise.rubric.graph import RubricGraph
-from reprise.rubric.leakage import ROUNDING
+from reprise.rubric.scores import ROUNDING
 
 NAMED_Q = {"flat": "flat_q_list", "hard": "hard_q_list", "gear": "dag_q_list"}
 NUMBERS = {int, float}  # what JSON calls a number; bool is neither
+LATEST_STEP = 1 << 53  # the largest whole numbers that float64 tells apart
 SHOWN = 60  # characters of a prompt kept to recognise it by
 
 
@@ -46,23 +47,37 @@ def first(record: Mapping, *names: str) -> Any:
     return next((record[name] for name in names if record.get(name) is not None), None)
 
 
+def from_text(value: Any, field: str, expected: str) -> Any:
+    """The value that a text holds as JSON, and any other value itself: trainers store what is nested as text."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        raise LogError(f"{field}: a text that is not JSON: expected {expected}") from None
+
+
 def as_object(value: Any, field: str) -> Mapping:
-    """Trainers store nested records as JSON text."""
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            raise LogError(f"{field}: a text that is not JSON: expected an object") from None
+    """The object, which may be JSON text."""
+    value = from_text(value, field, "an object")
     if not isinstance(value, Mapping):
         raise LogError(f"{field}: {type(value).__name__}: expected an object")
     return value
 
 
 def as_list(value: Any, field: str) -> list | None:
-    """The list, or None where there is none."""
+    """The list, which may be JSON text, or None where there is none."""
+    value = from_text(value, field, "a list")
     if value is not None and not isinstance(value, list):
         raise LogError(f"{field}: {type(value).__name__}: expected a list")
     return value
+
+
+def criterion_id(value: Any) -> str:
+    """An id, which may be a number."""
+    if not isinstance(value, str) and not _is_number(value):
+        raise LogError(f"rubric_ids: {shown(value)}: expected texts or numbers")
+    return str(value)
 
 
 def edge(value: Any, k: int) -> tuple:
@@ -70,10 +85,10 @@ def edge(value: Any, k: int) -> tuple:
     found = as_object(value, f"graph_edges[{k}]")
     for name in ("parent", "child", "type"):
         if not isinstance(found.get(name), str | int):
-            raise LogError(f"graph_edges[{k}].{name}={found.get(name)!r}: expected an id, or the name of a type")
+            raise LogError(f"graph_edges[{k}].{name}={shown(found.get(name))}: expected an id, or the name of a type")
     retention = found.get("retention")
     if retention is not None and not _is_number(retention):
-        raise LogError(f"graph_edges[{k}].retention={retention!r}: expected a number or nothing")
+        raise LogError(f"graph_edges[{k}].retention={shown(retention)}: expected a number or nothing")
     return found["parent"], found["child"], found["type"], retention
 
 
@@ -85,7 +100,7 @@ def weights(record: Mapping, ids: tuple[str, ...], row: RubricGraph | None) -> t
             raise LogError(f"rubric_weights: {len(given)} numbers: expected {len(ids)}, as rubric_ids has")
         for id, value in zip(ids, given, strict=True):
             if not _is_number(value):
-                raise LogError(f"rubric_weights: criterion {id}: {value!r}: expected a number")
+                raise LogError(f"rubric_weights: criterion {id}: {shown(value)}: expected a number")
         return tuple(given)
     if row is None:
         raise LogError("rubric_weights: missing: expected them here, in reward_model, or in the data set (--rubrics)")
@@ -104,7 +119,8 @@ def aggregations(record: Mapping) -> Iterator[tuple[str, str, Any]]:
 
 
 def scores(values: Any, graph: RubricGraph, field: str) -> np.ndarray:
-    """[K] scores, clipped where they lie outside [0, 1] by rounding alone."""
+    """[K] scores, which may be JSON text, clipped where they lie outside [0, 1] by rounding alone."""
+    values = from_text(values, field, "a list of scores")
     if isinstance(values, Mapping):
         if sorted(values) != sorted(graph.ids):
             raise LogError(f"{field}: criteria {', '.join(sorted(values))}: expected {', '.join(sorted(graph.ids))}")
@@ -115,8 +131,16 @@ def scores(values: Any, graph: RubricGraph, field: str) -> np.ndarray:
         raise LogError(f"{field}: {len(values)} scores: expected {len(graph)}, one a criterion")
     for k, value in enumerate(values):
         if type(value) not in NUMBERS or not -ROUNDING <= value <= 1 + ROUNDING:
-            raise LogError(f"{field}: criterion {graph.ids[k]}: {value!r}: expected a score in [0, 1]")
+            raise LogError(f"{field}: criterion {graph.ids[k]}: {shown(value)}: expected a score in [0, 1]")
     return np.array(values, dtype=np.float64).clip(0.0, 1.0)
+
+
+def step_of(record: Mapping, otherwise: int) -> int:
+    """The training step a line names, else the one its file is named for."""
+    step = record.get("step", record.get("global_step", otherwise))
+    if not isinstance(step, int) or isinstance(step, bool) or abs(step) > LATEST_STEP:
+        raise LogError(f"step={shown(step)}: expected a whole number")
+    return step
 
 
 def prompt_label(record: Mapping, graph: RubricGraph) -> tuple[str, str]:

@@ -11,7 +11,8 @@ Public: verl writes one file a step, <step>.jsonl, one object a response, to whi
 Plain: the names a person would choose, `scores` (a list, or an object by criterion), `reward_model` or `rubrics` with
 `graph`, `q` (an object of lists by aggregation), `paid` (the name of one of them), `step`, `prompt_id`.
 
-Names of both may be mixed. Where nothing says what was paid, the scores were.
+Names of both may be mixed, and every list may be JSON text, as `make_verl_reward(log=True)` writes it. What was paid
+is `q_list`, else the aggregation that `paid` names, else `q.paid`; where nothing says so, the scores were.
 
 Source: github.com/LvCan926/GEAR (snapshot 34a3920), scripts/compute_fcp_metrics.py and health_bench/; verl's dump of
 generations.
@@ -25,6 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
+from reprise.rubric.errors import shown
 from reprise.rubric.graph import Criterion, Edge, RubricGraph
 from reprise.rubric.rollout_fields import (
     LogError,
@@ -32,11 +34,13 @@ from reprise.rubric.rollout_fields import (
     aggregations,
     as_list,
     as_object,
+    criterion_id,
     edge,
     first,
     parsed,
     prompt_label,
     scores,
+    step_of,
     weights,
 )
 from reprise.rubric.rubric_file import read_rubrics
@@ -78,7 +82,7 @@ def log_files(path: str | Path) -> list[Path]:
         if not path.exists():
             raise LogError(f"{path}: no such file or folder")
         return [path]
-    files = sorted(path.glob("*.jsonl"), key=lambda each: (not each.stem.isdigit(), each.stem.zfill(20)))
+    files = sorted(path.glob("*.jsonl"), key=lambda each: (not each.stem.isdecimal(), each.stem.zfill(20)))
     if not files:
         raise LogError(f"{path}: expected files named *.jsonl")
     return files
@@ -108,7 +112,7 @@ def read_log(
         raise LogError(f"repeats={repeats}: expected at least 1")
     reader = _Reader(rubrics, repeats)
     for file in log_files(path):
-        step = int(file.stem) if file.stem.isdigit() else 0
+        step = int(file.stem) if file.stem.isdecimal() else 0
         for number, raw in _lines(file):
             progress(len(raw))
             try:
@@ -126,13 +130,19 @@ def rubric_table(path: str | Path) -> list[RubricGraph]:
     """The rubrics of a data set, one a row: JSON Lines, or Parquet with a column `reward_model`.
 
     Raises:
-        RubricError: a row has no rubric; the message names it.
+        RubricError: a row has no rubric; the message names it. Or the file is no Parquet, or nothing here reads it.
+        OSError: the file cannot be read.
     """
     if Path(path).suffix != ".parquet":
         return [row.graph for row in read_rubrics(path)]
-    from pyarrow import parquet
-
-    table = parquet.read_table(path)
+    try:
+        from pyarrow import ArrowException, parquet
+    except ModuleNotFoundError:
+        raise LogError(f"{path}: pyarrow is not installed: expected it, or JSON Lines") from None
+    try:
+        table = parquet.read_table(path)
+    except ArrowException as error:
+        raise LogError(f"{path}: not read as Parquet: {error}") from error
     if "reward_model" not in table.column_names:
         raise LogError(f"{path}: columns {', '.join(table.column_names)}: expected reward_model")
     graphs = []
@@ -157,17 +167,14 @@ class _Reader:
         p = scores(first(record, "p_list", "scores"), graph, "p_list")
         q = {name: scores(value, graph, field) for name, field, value in aggregations(record)}
         label, excerpt = prompt_label(record, graph)
-        step = record.get("step", record.get("global_step", step))
-        if not isinstance(step, int) or isinstance(step, bool):
-            raise LogError(f"step={step!r}: expected a whole number")
-        return Rollout(graph, p, self._paid(record, graph, p, q), q, step, label, excerpt)
+        return Rollout(graph, p, self._paid(record, graph, p, q), q, step_of(record, step), label, excerpt)
 
     def _paid(self, record: Mapping, graph: RubricGraph, p: np.ndarray, q: Mapping[str, np.ndarray]) -> np.ndarray:
         if record.get("q_list") is not None:
             return scores(record["q_list"], graph, "q_list")
-        name = record.get("paid", "flat")
-        if name not in q and name != "flat":
-            raise LogError(f"paid={name!r}: expected one of {', '.join(['flat', *q])}")
+        name = first(record, "paid") or ("paid" if "paid" in q else "flat")
+        if not isinstance(name, str) or name not in q and name != "flat":
+            raise LogError(f"paid={shown(name)}: expected one of {', '.join(['flat', *q])}")
         return q.get(name, p)
 
     def _graph(self, record: Mapping, number: int) -> RubricGraph:
@@ -176,11 +183,11 @@ class _Reader:
         ids = as_list(record.get("rubric_ids"), "rubric_ids")
         if not ids:
             if row is None:
-                if record.get("p_list") == []:
+                if as_list(record.get("p_list"), "p_list") == []:
                     raise NoRubric("rubric_ids: no criteria")
                 raise LogError("rubric_ids: missing: expected ids, or reward_model with rubrics")
             ids = row.ids
-        ids = tuple(str(id) for id in ids)
+        ids = tuple(map(criterion_id, ids))
         points = weights(record, ids, row)
         own = as_list(first(record, "graph_edges", "edges"), "graph_edges") or []
         edges = tuple(edge(each, k) for k, each in enumerate(own))

@@ -34,7 +34,7 @@ def as_scores(scores: Any, ids: Sequence[str]) -> tuple[Any, bool]:
     """Scores as a (responses, criteria) array or tensor of floats, NaN where one is missing.
 
     Args:
-        scores: (criteria,) or (responses, criteria): array, tensor, or nested lists.
+        scores: (criteria,) or (responses, criteria): array, tensor, list of tensors, or nested lists.
         ids: of the criteria.
 
     Returns:
@@ -43,6 +43,11 @@ def as_scores(scores: Any, ids: Sequence[str]) -> tuple[Any, bool]:
     Raises:
         ScoreError: another shape; too few or too many scores.
     """
+    if isinstance(scores, list | tuple) and scores and all(torch_of(each) is not None for each in scores):
+        try:
+            scores = torch_of(scores[0]).stack(list(scores))
+        except RuntimeError:
+            raise ScoreError("scores: expected rows of equal length") from None
     if (torch := torch_of(scores)) is not None:
         values = scores if scores.is_floating_point() else scores.to(torch.float64)
     else:
@@ -65,9 +70,16 @@ def _as_floats(scores: Any) -> np.ndarray:
 
 
 def _number(cell: Any) -> float:
-    if isinstance(cell, list | tuple | np.ndarray):
+    if isinstance(cell, list | tuple) or isinstance(cell, np.ndarray) and cell.ndim:
         raise ScoreError("scores: expected rows of equal length")
-    return float(cell) if isinstance(cell, Real) else float("nan")
+    if isinstance(cell, Real | np.bool_):
+        try:
+            return float(cell)
+        except OverflowError:
+            return float("inf") if cell > 0 else float("-inf")
+    if isinstance(cell, np.ndarray) or torch_of(cell) is not None:
+        return _number(cell.item())  # one number in an array or a tensor of its own
+    return float("nan")
 
 
 def in_range(p: Any, ids: Sequence[str], clamp: bool = False, criteria_axis: int = 1) -> Any:

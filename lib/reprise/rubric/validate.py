@@ -14,7 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 
-from reprise.rubric.errors import GraphError, ScoreError
+import numpy as np
+
+from reprise.rubric.errors import GraphError, ScoreError, shown
 from reprise.rubric.graph import Criterion, Edge, EdgeType, RubricGraph
 
 # of two relations between the same criteria the first one listed is kept
@@ -78,8 +80,8 @@ def _check_criteria(criteria: Sequence[Criterion]) -> None:
         if each.id in seen:
             problems.append(f"criterion {each.id}: id occurs more than once: expected unique ids")
         seen.add(each.id)
-        if isinstance(each.weight, bool) or not isinstance(each.weight, Real) or not math.isfinite(each.weight):
-            problems.append(f"criterion {each.id}: weight={each.weight!r}: expected a finite number")
+        if not is_finite(each.weight):
+            problems.append(f"criterion {each.id}: weight={shown(each.weight)}: expected a finite number")
     if problems:
         raise GraphError("; ".join(problems))
 
@@ -91,7 +93,7 @@ def _sound_edges(graph: RubricGraph) -> tuple[list[Edge], list[Dropped]]:
     known = set(graph.ids)
     for edge in graph.edges:
         if edge.retention is not None and not is_share(edge.retention):
-            raise GraphError(f"edge {edge}: retention={edge.retention!r}: expected 0 <= retention <= 1")
+            raise GraphError(f"edge {edge}: retention={shown(edge.retention)}: expected 0 <= retention <= 1")
         unknown = [end for end in (edge.parent, edge.child) if end not in known]
         if unknown:
             dropped.append(Dropped(edge, f"{' and '.join(unknown)} unknown: expected ids of criteria"))
@@ -108,6 +110,14 @@ def _sound_edges(graph: RubricGraph) -> tuple[list[Edge], list[Dropped]]:
                 dropped.append(Dropped(worse, f"the pair has an edge of type {best.type}: expected one edge a pair"))
             sound[pair] = best
     return list(sound.values()), dropped
+
+
+def is_finite(value: object) -> bool:
+    """Whether `value` is a number that float64 holds; NaN, booleans and integers of 400 digits are none."""
+    try:
+        return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def is_share(value: object) -> bool:
@@ -197,10 +207,13 @@ def denominator(graph: RubricGraph, kind: str = "positive") -> float:
     """What the weighted sum is divided by: the positive weights, or with kind="abs" all weights without their sign.
 
     Raises:
-        GraphError: it is zero.
+        GraphError: it is zero, or more than float64 holds.
     """
     weights = [abs(w) if kind == "abs" else max(w, 0.0) for w in graph.weights]
-    total = math.fsum(weights)
+    try:
+        total = math.fsum(weights)
+    except OverflowError:
+        raise GraphError(f"weights {list(graph.weights)}: expected a finite sum") from None
     if total == 0:
         if not any(graph.weights):
             raise GraphError(f"weights of {', '.join(graph.ids)} are all 0: expected at least one that is not")
@@ -226,15 +239,19 @@ def normalise_verdict(met: bool, prob: float, policy: str = "flip") -> tuple[flo
         (probability that the criterion is met, whether the two contradicted each other).
 
     Raises:
-        ScoreError: prob is outside [0, 1], the policy is unknown, or it is "error" and they disagree.
+        ScoreError: met is no boolean, prob is outside [0, 1], the policy is unknown, or it is "error" and they
+            disagree.
 
     >>> normalise_verdict(False, 0.75)
     (0.25, True)
     """
     if policy not in ("flip", "error", "keep"):
         raise ScoreError(f"policy={policy!r}: expected flip, error or keep")
+    if not isinstance(met, bool | np.bool_):
+        # the text "false" is true to Python
+        raise ScoreError(f"met={shown(met)}: expected True or False")
     if not is_share(prob):
-        raise ScoreError(f"prob={prob!r}: expected 0 <= prob <= 1")
+        raise ScoreError(f"prob={shown(prob)}: expected 0 <= prob <= 1")
     contradicts = prob > 0.5 if not met else prob < 0.5
     if contradicts and policy == "error":
         raise ScoreError(f"met={met}, prob={prob}: expected a probability on the side of the verdict")
