@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from reprise.durable import atomic_write
 from reprise.errors import RepriseError
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 RETRIED = frozenset({408, 429, 500, 502, 503, 504})
 MAX_REPLY = 8 << 20  # bytes of a reply's body
 EXCERPT = 300  # characters of an error's body that are shown
+# what reading a body that is no chat completion may raise
+_UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 Messages = Sequence[Mapping[str, Any]]
 
@@ -78,7 +81,8 @@ class Endpoint:
         concurrency: requests under way at once through `achat`.
 
     Raises:
-        EndpointError: base_url is no http or https address.
+        EndpointError: base_url is no http or https address, or holds a password or a query, which every message would
+            show; retries or concurrency allow no request.
     """
 
     def __init__(
@@ -95,8 +99,11 @@ class Endpoint:
         max_wait: float = 60.0,
         concurrency: int = 8,
     ):
-        if not base_url.startswith(("http://", "https://")):
-            raise EndpointError(f"base_url={base_url!r}: expected an address that starts with http:// or https://")
+        _check_address(base_url)
+        if retries < 0:
+            raise EndpointError(f"retries={retries}: expected at least 0")
+        if concurrency < 1:
+            raise EndpointError(f"concurrency={concurrency}: expected at least 1")
         self.base_url, self.model, self.key_variable = base_url.rstrip("/"), model, key_variable
         self.temperature, self.max_tokens, self.timeout = temperature, max_tokens, timeout
         self.retries, self.backoff, self.max_wait, self.concurrency = retries, backoff, max_wait, concurrency
@@ -120,11 +127,11 @@ class Endpoint:
         """
         import httpx
 
-        body = self.request(messages, response_format, **settings)
+        body = _encoded(self.request(messages, response_format, **settings))
         with httpx.Client(timeout=self.timeout) as client:
             for attempt in range(self.retries + 1):
                 try:
-                    with client.stream("POST", self._url, json=body, headers=self._headers()) as response:
+                    with client.stream("POST", self._url, content=body, headers=self._headers()) as response:
                         outcome = self._outcome(response, _limited(response.iter_raw()), attempt)
                 except httpx.TransportError as error:
                     outcome = self._later(attempt, f"{type(error).__name__}: {error}", None)
@@ -139,11 +146,11 @@ class Endpoint:
         """`chat`, awaited."""
         import httpx
 
-        body = self.request(messages, response_format, **settings)
+        body = _encoded(self.request(messages, response_format, **settings))
         async with self._slot(), httpx.AsyncClient(timeout=self.timeout) as client:
             for attempt in range(self.retries + 1):
                 try:
-                    async with client.stream("POST", self._url, json=body, headers=self._headers()) as response:
+                    async with client.stream("POST", self._url, content=body, headers=self._headers()) as response:
                         pieces = bytearray()
                         async for piece in response.aiter_raw():
                             pieces += _limited([piece], len(pieces))
@@ -161,10 +168,20 @@ class Endpoint:
 
     def _headers(self) -> dict[str, str]:
         # a compressed reply would have to be unpacked before its size is known
-        headers = {"Accept-Encoding": "identity"}
-        if key := os.environ.get(self.key_variable):
+        headers = {"Accept-Encoding": "identity", "Content-Type": "application/json"}
+        if key := self._key():
             headers["Authorization"] = f"Bearer {key}"
         return headers
+
+    def _key(self) -> str:
+        """The key; a file it was read from may have left a line's end behind it.
+
+        A key that is no header value is refused here: the HTTP client would quote it in its own error.
+        """
+        key = os.environ.get(self.key_variable, "").strip()
+        if not (key.isascii() and key.isprintable()):
+            raise EndpointError(f"{self.key_variable}: expected a key of printable ASCII characters")
+        return key
 
     def _slot(self) -> asyncio.Semaphore:
         loop = asyncio.get_running_loop()
@@ -177,7 +194,11 @@ class Endpoint:
         if response.headers.get("Content-Encoding", "identity") != "identity":
             raise EndpointError(f"{self._url}: a compressed reply, although none was accepted")
         if response.status_code == 200:
-            return _reply(body, self._url)
+            try:
+                return _reply(body)
+            except _UNREADABLE as error:
+                said = self._blotted(f"{type(error).__name__}: {error}")[:EXCERPT]
+                raise EndpointError(f"{self._url}: expected a chat completion: {said}") from None
         said = self._blotted(body.decode("utf-8", "replace"))[:EXCERPT]
         problem = f"{self._url}: HTTP status {response.status_code}: {said}"
         if response.status_code not in RETRIED:
@@ -195,7 +216,7 @@ class Endpoint:
         return own if asked is None else asked
 
     def _blotted(self, text: str) -> str:
-        key = os.environ.get(self.key_variable)
+        key = self._key()
         return text.replace(key, "[key]") if key else text
 
 
@@ -225,7 +246,7 @@ class ReplyCache:
         """
         path = self._path(request)
         path.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(path, json.dumps({"request": request, "text": text}, ensure_ascii=False).encode())
+        atomic_write(path, json.dumps({"request": request, "text": text}).encode())
 
     def _path(self, request: Mapping[str, Any]) -> Path:
         digest = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
@@ -242,20 +263,38 @@ def _limited(pieces: Iterable[bytes], had: int = 0) -> bytes:
     return bytes(body)
 
 
-def _reply(body: bytes, url: str) -> Reply:
-    try:
-        record = json.loads(body)
-        choice, usage = record["choices"][0], record.get("usage") or {}
-        text = choice["message"]["content"]
-        kept = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
-        read, written = usage.get("prompt_tokens"), usage.get("completion_tokens")
-        counts = [int(count or 0) for count in (read, written, kept)]
-        finish = str(choice.get("finish_reason") or "")
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-        raise EndpointError(f"{url}: expected a chat completion: {type(error).__name__}: {error}") from error
+def _reply(body: bytes) -> Reply:
+    """The reply in a chat completion; raises one of _UNREADABLE where it is none."""
+    record = json.loads(body)
+    choice, usage = record["choices"][0], record.get("usage") or {}
+    text = choice["message"]["content"]
     if not isinstance(text, str):
-        raise EndpointError(f"{url}: content={text!r}: expected a text")
-    return Reply(text, finish, *counts)
+        raise TypeError(f"content={text!r}: expected a text")
+    kept = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+    read, written = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    counts = [int(count or 0) for count in (read, written, kept)]
+    return Reply(text, str(choice.get("finish_reason") or ""), *counts)
+
+
+def _check_address(base_url: str) -> None:
+    """Refuse what no request can be sent to; a password is not repeated in the message."""
+    if not isinstance(base_url, str) or not base_url.startswith(("http://", "https://")):
+        raise EndpointError(f"base_url={base_url!r}: expected an address that starts with http:// or https://")
+    try:
+        parts = urlsplit(base_url)
+        secret = parts.username is not None or parts.query or parts.fragment
+        sound = bool(parts.hostname) and parts.port != 0
+    except ValueError:  # no number for a port, or half of an IPv6 address
+        secret, sound = "@" in base_url, False
+    if secret:
+        raise EndpointError("base_url: expected an address without user name, password, query and fragment")
+    if not sound:
+        raise EndpointError(f"base_url={base_url!r}: expected a host, and a port from 1 to 65535 if any")
+
+
+def _encoded(body: Mapping[str, Any]) -> bytes:
+    """The body as ASCII JSON, in which half of a surrogate pair, as cut replies have at their end, is sent too."""
+    return json.dumps(body, allow_nan=False).encode()
 
 
 def _seconds(retry_after: str | None) -> float | None:

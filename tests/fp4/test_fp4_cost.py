@@ -123,3 +123,24 @@ def test_a_file_weighs_what_the_model_says(b, fmt):
     routed = tokens * 2 * 2 * 2
     # hidden activations have a global scale in each slot, keys and values one each
     assert body == predicted + routed
+
+
+@pytest.mark.parametrize(
+    "change, match",
+    [
+        (dict(n_routed_experts=256, num_experts=None), "n_routed_experts=256"),
+        (dict(kv_lora_rank=512), "kv_lora_rank=512"),
+        (dict(hidden_size="2048"), "hidden_size='2048', expected a whole number"),
+        (dict(num_attention_heads=0, head_dim=None), "num_attention_heads=0"),
+    ],
+)
+def test_a_config_of_another_family_is_refused_by_field(change, match):
+    with pytest.raises(Fp4Error, match=match):
+        Geometry.from_config(QWEN3_MOE | change)
+
+
+def test_what_cannot_be_counted_is_refused():
+    with pytest.raises(Fp4Error, match="kv_b=7: expected 1..4"):
+        cache_cost(PAPER, 1, kv_b=7)
+    with pytest.raises(Fp4Error, match="hidden=True: slots=0"):
+        cache_cost(PAPER, 1, hidden=True)

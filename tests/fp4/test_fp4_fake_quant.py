@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from reprise.fp4.e2m1 import e2m1_decode, e2m1_encode
-from reprise.fp4.errors import Fp4Error, NonFiniteInput
+from reprise.fp4.errors import BlockShapeError, Fp4Error, NonFiniteInput, ScaleFormatMismatch
 from reprise.fp4.fake_quant import Guide, fake_quant, straight_through
 from reprise.fp4.guided import guided_round
 from reprise.fp4.reconstruct import reconstruct
@@ -111,7 +111,10 @@ def test_the_guides_scale_is_used_not_the_own():
         (dict(low_bits=torch.zeros(2, 48, dtype=torch.uint8)), r"x.*low_bits \(2, 48\), expected \(2, 32\)"),
         (dict(scale=torch.ones(2, 3)), r"x.*scale \(2, 3\)"),
         (dict(scale=torch.ones(3, 2)), r"x.*scale \(3, 2\)"),
-        (dict(scale=torch.zeros(2, 2)), "positive"),
+        (dict(scale=torch.ones(2, 4)), r"x.*scale \(2, 4\), expected \(2,\) and one for every 16 or 32"),
+        (dict(scale=torch.ones(())), r"x.*scale \(\)"),
+        (dict(scale=torch.zeros(2, 2)), "4 scales are not positive"),
+        (dict(scale=torch.full((2, 2), torch.inf)), "4 scales are not positive or not finite"),
         (dict(scale=torch.ones(2, 2, dtype=torch.bfloat16)), "expected float32"),
         (dict(b=5), "b=5"),
     ],
@@ -130,3 +133,17 @@ def test_nan_and_inf_name_the_site(bad, guided):
     x[1, 3] = bad
     with pytest.raises(NonFiniteInput, match=r"site \(3, 'x'\): 1 values"):
         fake_quant(x, guide, site=(3, "x"))
+
+
+def test_scales_of_neither_format_are_of_another_format():
+    x = draw(2, 32)
+    with pytest.raises(ScaleFormatMismatch, match=r"\(3, 'x'\)"):
+        fake_quant(x, guide_of(x, 4)._replace(scale=torch.ones(2, 8)), site=(3, "x"))
+    with pytest.raises(BlockShapeError, match=r"\(3, 'x'\)"):
+        fake_quant(torch.tensor(1.0), Guide(torch.tensor(1, dtype=torch.uint8), torch.tensor(1.0), 4), site=(3, "x"))
+
+
+def test_an_empty_tensor_stays_empty_with_guidance_and_without():
+    for shape in ((0, 32), (3, 0)):
+        x = torch.zeros(shape)
+        assert fake_quant(x).shape == fake_quant(x, guide_of(x, 4)).shape == shape

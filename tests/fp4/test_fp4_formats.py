@@ -161,3 +161,18 @@ def test_packing_follows_row_major_order():
 def test_bad_codes_widths_and_lengths_are_named(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize("b", [1, 2, 3, 4])
+def test_codes_that_begin_anywhere_in_a_storage_are_packed(b):
+    codes = torch.arange(24, dtype=torch.uint8) % (1 << b)
+    for start in range(9):
+        part = codes[start : start + 16]
+        buf = torch.nn.functional.pad(pack_bits(part, b), (start, 0))[start:]
+        assert torch.equal(buf, pack_bits(part.clone(), b))
+        assert torch.equal(unpack_bits(buf, b, 16), part)
+
+
+def test_values_are_not_truncated_to_whole_numbers():
+    with pytest.raises(Fp4Error, match="dtype=torch.int32"):
+        e2m1_decode(torch.tensor([1], dtype=torch.uint8), torch.int32)

@@ -124,3 +124,42 @@ def test_conformance_of_a_quantiser_of_ones_own(tmp_path, body, code, words):
     done = subprocess.run([*command, "--random", "1000", "--rows", "2"], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (code, "")
     assert words in done.stdout
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"shape": [], "fmt": "nvfp4"},
+        {"shape": ["a"], "fmt": "nvfp4"},
+        {"shape": ["8", "64"], "fmt": "nvfp4"},
+        {"shape": [8, 64.5], "fmt": "nvfp4"},
+        {"shape": [8, 1e999], "fmt": "nvfp4"},
+        {"shape": [True, 64], "fmt": "nvfp4"},
+        {"shape": [-8, 64], "fmt": "nvfp4"},
+        {"shape": [8, 64], "fmt": "nvfp5"},
+        {"shape": [8, 64], "fmt": ["nvfp4"]},
+    ],
+)
+def test_metadata_that_lies_is_refused(tmp_path, entry):
+    q = quantize(torch.ones(8, 64))
+    parts = {f"w.{part}": getattr(q, part) for part in ("packed", "block_scale", "global_scale")}
+    save_file(parts, tmp_path / "x", metadata={"reprise.fp4": json.dumps({"w": entry})})
+    with pytest.raises(Fp4Error):
+        read_file(tmp_path / "x")
+
+
+def test_names_that_collide_and_endless_metadata_are_refused(tmp_path):
+    q = quantize(torch.ones(8, 64))
+    parts = {f"w.{part}": getattr(q, part) for part in ("packed", "block_scale", "global_scale")} | {"w": torch.ones(1)}
+    entries = json.dumps({"w": {"shape": [8, 64], "fmt": "nvfp4"}})
+    for metadata, match in ((entries, "tensor 'w': written twice"), ("[" * 100_000, "RecursionError")):
+        save_file(parts, tmp_path / "x", metadata={"reprise.fp4": metadata})
+        with pytest.raises(Fp4Error, match=match):
+            read_file(tmp_path / "x")
+
+
+def test_a_quantised_file_is_not_quantised_again(model, tmp_path):
+    quantise_file(model[0], tmp_path / "once", scale="token")
+    with pytest.raises(Fp4Error, match="once: metadata 'reprise.fp4': it is quantised already"):
+        quantise_file(tmp_path / "once", tmp_path / "twice", pad=True)
+    assert not (tmp_path / "twice").exists()

@@ -304,3 +304,18 @@ def test_w4a8_relative_error_is_that_of_three_mantissa_bits():
     floor = scale.repeat_interleave(32, -1)[:, :50] * 2.0**-10  # half the smallest E4M3 step
     assert y.shape == x.shape and y.dtype == x.dtype
     assert bool(((y - x).abs() <= torch.maximum(x.abs() / 16, floor)).all())
+
+
+def test_a_mode_that_is_none_is_refused_also_where_it_would_not_matter():
+    for x, fmt in ((torch.zeros(1, 16), "nvfp4"), (torch.zeros(0, 32), "mxfp4")):
+        with pytest.raises(Fp4Error, match="mx_mode='round'"):
+            quantize(x, fmt, mx_mode="round")
+
+
+def test_a_tensor_without_a_last_axis_or_with_an_endless_scale_is_none():
+    q = quantize(torch.ones(2, 16))
+    for shape in ((), (2, -16), (2, 16.0), ("2", 16)):
+        with pytest.raises(PackedSizeError, match="shape=.*expected"):
+            dataclasses.replace(q, shape=shape)
+    with pytest.raises(ScaleFormatMismatch, match="global_scale: not positive or not finite"):
+        dataclasses.replace(q, global_scale=torch.tensor(math.inf))

@@ -197,3 +197,14 @@ def test_refusals():
         encode(x, replace(held, global_scale=None))
     with pytest.raises(Fp4Error, match="whole blocks"):
         decode(x[:, :15], b"")
+
+
+def test_scales_that_could_not_be_decoded_are_not_encoded():
+    x = torch.randn(4, 32, generator=torch.Generator().manual_seed(0))
+    q = quantize(x, scale="token")
+    held = SiteGuidance(q.codes() & 1, q.block_scale, q.global_scale)
+    for call in (encode, entropies):
+        with pytest.raises(ScaleFormatMismatch, match="global_scale of a tensor"):
+            call(x, replace(held, global_scale=torch.tensor(1.0)))
+        with pytest.raises(ScaleFormatMismatch, match="8 scale bytes are 0"):
+            call(x, replace(held, block_scale=torch.zeros_like(held.block_scale)))

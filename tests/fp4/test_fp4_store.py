@@ -16,15 +16,13 @@ from reprise.fp4 import guidance_format
 from reprise.fp4.capture import Capture, SiteCapture
 from reprise.fp4.errors import Fp4Error, ScaleFormatMismatch
 from reprise.fp4.fake_quant import Guide, fake_quant
+from reprise.fp4.join import fed_tokens, join_steps, to_capture
 from reprise.fp4.record import (
     GuidanceRecord,
     Provenance,
     SiteGuidance,
-    fed_tokens,
     from_capture,
-    join_steps,
     model_digest,
-    to_capture,
     token_digest,
 )
 from reprise.fp4.store import GuidanceStore
@@ -433,3 +431,88 @@ def test_a_forged_header_is_refused_before_anything_is_allocated(old, new):
 
 def test_memory_store_is_the_fsspec_one():
     assert isinstance(GuidanceStore("memory://x").fs, fsspec.get_filesystem_class("memory"))
+
+
+@pytest.mark.parametrize(
+    "change, match",
+    [
+        (dict(b=7), "b=7: expected 1..4"),
+        (dict(tokens=0), "tokens=0"),
+        (dict(policy_version=-1), "policy_version=-1"),
+        (dict(layers=(4, 2)), r"layers\[0\]=4: expected 0..2"),
+        (dict(layers=[2, 4]), "layers="),
+        (dict(fmt="nvfp5"), "fmt='nvfp5': expected one of nvfp4, mxfp4"),
+        (dict(trajectory=17), "trajectory=17: expected a text"),
+    ],
+)
+def test_a_provenance_out_of_bounds_names_the_field(change, match):
+    with pytest.raises(Fp4Error, match=match):
+        replace(provenance(), **change)
+
+
+def test_tokens_and_slots_of_a_record_must_fit():
+    whole = record(20)
+    with pytest.raises(errors.TokenMismatch, match="tokens 5..30, expected a range within 0..20"):
+        GuidanceRecord(whole.provenance, {}, {}, 5, 30)
+    with pytest.raises(errors.TokenMismatch, match="tokens 5..3"):
+        GuidanceRecord(whole.provenance, {}, {}, 5, 3)
+    with pytest.raises(errors.GuidanceShapeMismatch, match=r"site \(2, 'h'\): \(2,\) slots, expected 3 as routes\[2\]"):
+        replace(whole, routes={2: torch.zeros(20, 3, dtype=torch.int64), 3: whole.routes[3]})
+
+
+def test_records_that_do_not_stack_are_refused():
+    whole = record(20, trajectory="other")
+    short = {site: held for site, held in whole.sites.items() if site[1] != "h"}
+    unrouted = replace(whole, sites=short, routes={})
+    wider = replace(unrouted, routes={2: torch.zeros(20, 3, dtype=torch.int64)})
+    with pytest.raises(errors.GuidanceShapeMismatch, match="records="):
+        to_capture([])
+    for other in (unrouted, record(21, trajectory="other"), cut(whole, 0, 19), record(20, b=2, trajectory="other")):
+        with pytest.raises(errors.GuidanceShapeMismatch, match="trajectory 'other'"):
+            to_capture([record(20), other])
+    with pytest.raises(errors.GuidanceShapeMismatch, match="trajectory 'other'"):
+        to_capture([unrouted, wider])
+
+
+def test_a_batch_padded_on_the_left_gives_the_trajectory_after_the_padding():
+    xs = torch.stack([activations(12, seed)[2, "x"] for seed in (0, 1)])
+    q = quantize(xs, scale="token")
+    seen = Capture(
+        {(2, "x"): SiteCapture(xs, q.codes(), q.block_scale, q.global_scale)}, {2: torch.arange(24).view(2, 12, 1)}
+    )
+    made = from_capture(seen, 1, provenance(10, b=4), start=2)
+    assert torch.equal(made.sites[2, "x"].low_bits, q.codes()[1, 2:])
+    assert torch.equal(made.routes[2], torch.arange(14, 24)[:, None])
+    for start in (3, -1):
+        with pytest.raises(errors.TokenMismatch, match="12 tokens captured, expected tokens=10 from"):
+            from_capture(seen, 1, provenance(10, b=4), start=start)
+
+
+def test_a_record_without_sites_is_read_back(memory):
+    memory.write(GuidanceRecord(provenance(3), {}))
+    assert memory.read("step3-0017").sites == {}
+
+
+def test_what_is_no_record_is_neither_listed_nor_opened(tmp_path):
+    store = GuidanceStore(tmp_path)
+    store.write(record(3))
+    (tmp_path / "folder.guide").mkdir()
+    (tmp_path / ".hidden.guide").touch()
+    (tmp_path / "two words.guide").touch()
+    with pytest.raises(errors.NotGuidance, match="folder.guide: directory"):
+        store.read("folder")
+    with pytest.raises(errors.MissingTrajectory, match="17"):
+        store.read(17)
+    assert store.trajectories() == ["folder", "step3-0017"]
+
+
+def test_byte_ranges_of_many_sections_cost_one_pass(monkeypatch):
+    """Sections of a deep model: their starts are added up once a file, not once a section."""
+    kept = provenance(1, layers=(0, 500))
+    sections = tuple(guidance_format.Section(layer, "x", (16,)) for layer in range(500))
+    header = guidance_format.Header(kept, 64, sections, None, 0)
+    calls = []
+    parts = guidance_format.Section.parts
+    monkeypatch.setattr(guidance_format.Section, "parts", lambda *args: calls.append(1) or parts(*args))
+    ranges = [header.byte_range(index, 0, 1) for index in range(500)]
+    assert ranges[-1] == (499 * 7, 500 * 7) and len(calls) <= 1000

@@ -10,8 +10,8 @@
 Where to find what the paper describes:
 
     section 3.1     guided: the bracket of z, and its end nearer to the rollout's value; fake_quant: straight through
-    section 3.2     record, store, guidance_format: guidance by (trajectory, token, site); packing: its b = 1..4 bits;
-                    cost: its bytes
+    section 3.2     record, join, store, guidance_format: guidance by (trajectory, token, site); packing: its b = 1..4
+                    bits; cost: its bytes
     appendix A.1    reconstruct: the rollout's code from its low bits and z
     experiments     methods, quant_path: QAT, QUADS-like, QaRL-like and TRACE on a model; sites, capture, experts and
                     attention: where it is quantised; discrepancy: D_act and its kin

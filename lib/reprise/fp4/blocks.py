@@ -12,6 +12,7 @@ import torch
 from reprise.fp4 import mxfp4, nvfp4
 from reprise.fp4.e2m1 import round_
 
+BLOCK = {"nvfp4": nvfp4.BLOCK, "mxfp4": mxfp4.BLOCK}  # values a scale byte
 # values in a slice: 512 kB as float32, and as much again for two temporaries
 SLICE = 1 << 17
 

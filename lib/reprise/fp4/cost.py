@@ -15,10 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from reprise.fp4 import mxfp4, nvfp4
+from reprise.fp4.blocks import BLOCK
 from reprise.fp4.errors import Fp4Error
 
-BLOCK = {"nvfp4": nvfp4.BLOCK, "mxfp4": mxfp4.BLOCK}
 UNITS = {"binary": (1 << 10, "KiB", 1 << 40, "TiB"), "decimal": (10**3, "kB", 10**12, "TB")}
 
 
@@ -59,15 +58,20 @@ class Geometry:
         dense model every layer's MLP counts as one expert.
 
         Raises:
-            Fp4Error: a field that is needed and missing, by name.
+            Fp4Error: a field that is needed and missing or no whole number from 1, or one of another family; by name.
         """
         config = config.get("text_config") or config
 
         def need(name: str) -> int:
             if config.get(name) is None:
                 raise Fp4Error(f"config: no {name!r}, expected that of a Qwen3-MoE-like model")
+            if type(config[name]) is not int or config[name] < 1:
+                raise Fp4Error(f"config: {name}={config[name]!r}, expected a whole number from 1")
             return config[name]
 
+        for other in ("n_routed_experts", "kv_lora_rank"):  # DeepSeek's: it would pass for a dense model
+            if config.get(other):
+                raise Fp4Error(f"config: {other}={config[other]!r}, expected a Qwen3-MoE-like model, which has none")
         layers, width = need("num_hidden_layers"), need("hidden_size")
         sparse = config.get("num_experts") or config.get("num_local_experts")
         dense, every = set(config.get("mlp_only_layers") or ()), config.get("decoder_sparse_step") or 1
@@ -91,6 +95,9 @@ PAPER = Geometry(width=2048, moe_layers=40, attention_layers=10, kv_heads=2, hea
 
 def bits_per_value(b: int, fmt: str = "nvfp4") -> Fraction:
     """b bits of the code and a share of the scale byte.
+
+    Raises:
+        Fp4Error: b is not in 1..4, or another format.
 
     >>> bits_per_value(4), bits_per_value(1), bits_per_value(4, "mxfp4")
     (Fraction(9, 2), Fraction(3, 2), Fraction(17, 4))
@@ -122,7 +129,7 @@ def cache_cost(
         layers: MoE layers kept, by default all; their number decides, not which.
         tokens, trajectories: a trajectory's length and how many there are in a step.
         kv_b, kv_layers: the same for keys and values; 0 layers where they are not kept.
-        hidden: also count the hidden activations of a token's experts.
+        hidden: also count the hidden activations of a token's experts; the geometry must say how many and how wide.
         token_scales: also count a float32 global scale for each vector that has one (NVFP4).
         fmt: "nvfp4" or "mxfp4".
 
@@ -144,9 +151,14 @@ def cache_cost(
         ("kv_layers", kv_layers, 0, geometry.attention_layers),
         ("tokens", tokens, 1, None),
         ("trajectories", trajectories, 1, None),
+        ("kv_b", kv_b, 1, 4),
     ):
         if type(value) is not int or value < low or (high is not None and value > high):
             raise Fp4Error(f"{name}={value!r}: expected {low}..{'' if high is None else high}")
+    if hidden and not geometry.slots * geometry.expert_width:
+        raise Fp4Error(
+            f"hidden=True: slots={geometry.slots}, expert_width={geometry.expert_width}, expected both above 0"
+        )
     vectors = [(geometry.width, 1)] + ([(geometry.expert_width, geometry.slots)] if hidden else [])
     scale = 4 if token_scales and fmt == "nvfp4" else 0
     activations = layers * sum(n * _vector(width, b, fmt, scale) for width, n in vectors)

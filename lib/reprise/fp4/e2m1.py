@@ -54,15 +54,18 @@ def e2m1_decode(codes: torch.Tensor, dtype: torch.dtype = torch.float32) -> torc
 
     Args:
         codes: uint8 codes 0..15, any shape.
-        dtype: of the result; float16, bfloat16 and float32 hold every value exactly.
+        dtype: of the result; every floating-point one from eight bits with a sign up holds every value exactly.
 
     Raises:
         CodeRangeError: codes of another dtype or above 15.
+        Fp4Error: a dtype for the result that is not floating-point.
 
     >>> e2m1_decode(torch.tensor([1, 7, 8], dtype=torch.uint8)).tolist()
     [0.5, 6.0, -0.0]
     """
     check_codes(codes, 4)
+    if not dtype.is_floating_point:
+        raise Fp4Error(f"dtype={dtype}: expected a floating-point one")
     table = torch.tensor(E2M1_VALUES, dtype=dtype, device=codes.device)
     return table.index_select(0, codes.reshape(-1).int()).reshape(codes.shape)  # faster than table[codes]
 

@@ -13,11 +13,14 @@ from typing import NamedTuple
 
 import torch
 
+from reprise.fp4 import mxfp4, nvfp4
 from reprise.fp4.e2m1 import check_float, e2m1_decode
-from reprise.fp4.errors import Fp4Error
+from reprise.fp4.errors import BlockShapeError, Fp4Error, ScaleFormatMismatch
 from reprise.fp4.guided import guided_values
 from reprise.fp4.reconstruct import reconstruct
 from reprise.fp4.tensor import check_finite, quantize
+
+_BLOCKS = (nvfp4.BLOCK, mxfp4.BLOCK)
 
 
 class Guide(NamedTuple):
@@ -25,7 +28,7 @@ class Guide(NamedTuple):
 
     Attributes:
         low_bits: uint8, the low b bits of the rollout's codes, shaped like x.
-        scale: float32 [..., width / block], block scale times global or token scale, positive.
+        scale: float32 [..., width / block], block scale times global or token scale, positive; blocks of 16 or 32.
         b: bits kept, 1..4; with 4 the codes are complete.
     """
 
@@ -54,11 +57,13 @@ def fake_quant(
         site: where x was taken, for errors.
 
     Returns:
-        a tensor of x's shape and dtype. Under enabled gradients dL/dx equals dL/dy, bit for bit.
+        a tensor of x's shape and dtype; Inf where a value exceeds that dtype, see `Fp4Tensor.dequantize`, and guided
+        values may be a whole gap above x. Under enabled gradients dL/dx equals dL/dy, bit for bit.
 
     Raises:
         NonFiniteInput: x holds NaN or Inf.
-        Fp4Error: another dtype, a guide of another shape, a scale that is not positive.
+        Fp4Error: another dtype, or a guide of another shape.
+        ScaleFormatMismatch: scales that are not float32, positive and finite, or of blocks that neither format has.
 
     Source: pseudocode of appendix A.1.
 
@@ -109,13 +114,17 @@ def _check_guide(x: torch.Tensor, guide: Guide, site) -> int:
     check_float(x)
     if guide.low_bits.shape != x.shape:
         raise Fp4Error(f"site {site!r}: low_bits {tuple(guide.low_bits.shape)}, expected {tuple(x.shape)} as x")
-    blocks = guide.scale.shape[-1] if guide.scale.dim() else 0
-    if guide.scale.shape[:-1] != x.shape[:-1] or blocks == 0 or x.shape[-1] % blocks:
-        raise Fp4Error(
-            f"site {site!r}: scale {tuple(guide.scale.shape)}, expected {tuple(x.shape[:-1])} and a number of blocks "
-            f"that divides width={x.shape[-1]}"
+    if x.dim() == 0:
+        raise BlockShapeError(f"site {site!r}: x has shape (), expected a last axis to divide into blocks")
+    shape, found = tuple(x.shape), tuple(guide.scale.shape)
+    if found not in [(*shape[:-1], shape[-1] // block) for block in _BLOCKS if shape[-1] % block == 0]:
+        raise ScaleFormatMismatch(
+            f"site {site!r}: scale {found}, expected {shape[:-1]} and one for every {_BLOCKS[0]} or {_BLOCKS[1]} "
+            f"values of width={shape[-1]}"
         )
-    if guide.scale.dtype != torch.float32 or not bool(((guide.scale > 0) & guide.scale.isfinite()).all()):
-        raise Fp4Error(f"site {site!r}: scale {guide.scale.dtype}, expected float32, positive and finite")
+    if guide.scale.dtype != torch.float32:
+        raise ScaleFormatMismatch(f"site {site!r}: scale {guide.scale.dtype}, expected float32")
+    if bad := int((~((guide.scale > 0) & guide.scale.isfinite())).sum()):
+        raise ScaleFormatMismatch(f"site {site!r}: {bad} scales are not positive or not finite, expected all to be")
     check_finite(x, site)
-    return x.shape[-1] // blocks
+    return shape[-1] // found[-1] if found[-1] else nvfp4.BLOCK

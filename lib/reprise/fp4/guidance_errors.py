@@ -62,7 +62,7 @@ class GuidanceDamaged(GuidanceError):
 
 
 class NotGuidance(GuidanceDamaged):
-    """A file that does not start as a guidance file does."""
+    """Something else than a file that starts as a guidance file does."""
 
 
 class UnsupportedVersion(GuidanceDamaged):

@@ -15,12 +15,14 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from math import prod
 from zlib import crc32
 
 import numpy as np
 import torch
 
+from reprise.fp4.blocks import BLOCK
 from reprise.fp4.errors import Fp4Error
 from reprise.fp4.guidance_errors import (
     BlockDamaged,
@@ -32,15 +34,13 @@ from reprise.fp4.guidance_errors import (
 )
 from reprise.fp4.methods import KINDS
 from reprise.fp4.packing import pack_bits, unpack_bits
-from reprise.fp4.record import BLOCK, GuidanceRecord, Provenance, SiteGuidance
+from reprise.fp4.record import MAX_LAYER, MAX_TOKENS, GuidanceRecord, Provenance, SiteGuidance, check_whole
 
 MAGIC = b"\x89RPGUIDE"
 VERSION = 1
 BLOCK_TOKENS = 64  # 24 KiB a block at width 2048 and one bit: little to read too much of, and 4 bytes of checksum
 ROUTES = "routes"
 MAX_HEADER = 1 << 28
-MAX_TOKENS = 1 << 40
-MAX_LAYER = 1 << 16
 MAX_WIDTH = 1 << 24  # values a token of one site
 _PREFIX = struct.Struct("<8sIQQI")
 PREFIX = _PREFIX.size
@@ -85,7 +85,7 @@ class Header:
     def blocks(self) -> int:
         return -(-self.provenance.tokens // self.block)
 
-    @property
+    @cached_property
     def starts(self) -> list[int]:
         """Byte at which each section begins, and the end of the file."""
         at = [self.size]
@@ -108,7 +108,7 @@ def encode(record: GuidanceRecord, block: int = BLOCK_TOKENS) -> bytes:
         raise GuidanceShapeMismatch(f"record: {record.tokens} tokens, expected tokens={provenance.tokens}, not a slice")
     sections = [Section(layer, kind, tuple(s.low_bits.shape[1:])) for (layer, kind), s in sorted(record.sites.items())]
     sections += [Section(layer, ROUTES, (r.shape[1],)) for layer, r in sorted(record.routes.items())]
-    _check(provenance, block, tuple(sections))
+    _check(provenance.fmt, block, tuple(sections))
     body, checksums = [], []
     for section in sections:
         for start in range(0, provenance.tokens, block):
@@ -157,14 +157,14 @@ def decode_header(prefix: bytes, header: bytes, size: int, name: str) -> Header:
         block = described.pop("block")
         sections = tuple(Section(layer, kind, tuple(shape)) for layer, kind, shape in described.pop("sections"))
         provenance = Provenance(**described | {"layers": tuple(described["layers"])})
-        _check(provenance, block, sections)
+        _check(provenance.fmt, block, sections)
         checksums = np.frombuffer(header, "<u4", offset=4 + length)
         read = Header(provenance, block, sections, checksums, PREFIX + len(header))
         if checksums.size != len(sections) * read.blocks or read.starts[-1] != size:
             raise ValueError(f"{checksums.size} checksums, {read.starts[-1]} bytes in all")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise HeaderDamaged(f"{name}: header contradicts itself: {error}") from error
-    return Header(provenance, block, sections, checksums.reshape(len(sections), -1), read.size)
+    return Header(provenance, block, sections, checksums.reshape(len(sections), read.blocks), read.size)
 
 
 def decode_tokens(header: Header, index: int, data: bytes, start: int, stop: int, name: str):
@@ -222,26 +222,14 @@ def _block_tensors(section: Section, provenance: Provenance, chunk: bytes, token
     return low_bits, scale, token.clone().view(torch.float32).reshape(tokens, *rows, 1)
 
 
-def _check(provenance: Provenance, block: int, sections: tuple[Section, ...]) -> None:
-    """Bounds of what a header declares, before anything is computed or allocated by it."""
-    first, stop = provenance.layers
-    for name, value, low, high in (
-        ("tokens", provenance.tokens, 1, MAX_TOKENS),
-        ("policy_version", provenance.policy_version, 0, 1 << 62),
-        ("b", provenance.b, 1, 4),
-        ("block", block, 1, MAX_TOKENS),
-        ("layers", first, 0, MAX_LAYER),
-        ("layers", stop, 0, MAX_LAYER),
-        *(("layer", section.layer, 0, MAX_LAYER) for section in sections),
-        *(("shape", size, 1, MAX_WIDTH) for section in sections for size in section.shape),
-    ):
-        if type(value) is not int or not low <= value <= high:
-            raise Fp4Error(f"{name}={value!r}: expected {low}..{high}")
-    texts = (provenance.trajectory, provenance.model, provenance.token_digest)
-    if provenance.fmt not in BLOCK or not all(isinstance(text, str) for text in texts):
-        raise Fp4Error(f"fmt={provenance.fmt!r}: expected one of {', '.join(BLOCK)}, and names that are texts")
+def _check(fmt: str, block: int, sections: tuple[Section, ...]) -> None:
+    """Bounds of what a header declares beside its provenance, before anything is computed or allocated by it."""
+    check_whole("block", block, 1, MAX_TOKENS)
     for section in sections:
-        grain, axes = (1, (1,)) if section.kind == ROUTES else (BLOCK[provenance.fmt], (1, 2))
+        check_whole("layer", section.layer, 0, MAX_LAYER)
+        for size in section.shape:
+            check_whole("shape", size, 1, MAX_WIDTH)
+        grain, axes = (1, (1,)) if section.kind == ROUTES else (BLOCK[fmt], (1, 2))
         whole = len(section.shape) in axes and section.shape[-1] % grain == 0 and prod(section.shape) <= MAX_WIDTH
         if section.kind not in (*KINDS, ROUTES) or not whole:
             raise Fp4Error(f"section {section}: expected a site in whole blocks of {grain}")

@@ -36,7 +36,10 @@ def pack_bits(codes: torch.Tensor, b: int) -> torch.Tensor:
     flat = codes.reshape(-1)
     if n % _GROUP:
         flat = torch.nn.functional.pad(flat, (0, -n % _GROUP))
-    return fold_words(flat.contiguous().view(torch.int64), b)[: packed_size(n, b)]
+    flat = flat.contiguous()
+    if flat.storage_offset() % _GROUP:  # a word must begin at a whole word of the storage
+        flat = flat.clone()
+    return fold_words(flat.view(torch.int64), b)[: packed_size(n, b)]
 
 
 def unpack_bits(buf: torch.Tensor, b: int, n: int) -> torch.Tensor:
@@ -46,7 +49,7 @@ def unpack_bits(buf: torch.Tensor, b: int, n: int) -> torch.Tensor:
         CodeRangeError: another b, or a buffer that is not uint8.
         PackedSizeError: a negative n, a buffer of another length than n codes need, or bits set after the last code.
     """
-    check_codes(buf[:0], b)
+    check_codes(buf.reshape(-1)[:0], b)
     if n < 0 or buf.numel() != packed_size(n, b):
         raise PackedSizeError(f"buf: {buf.numel()} bytes, expected {packed_size(max(n, 0), b)} for n={n} codes, b={b}")
     used = b * n % 8

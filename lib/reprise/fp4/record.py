@@ -19,9 +19,9 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 import torch
 
-from reprise.fp4 import mxfp4, nvfp4
-from reprise.fp4.capture import Capture, Site, SiteCapture
-from reprise.fp4.errors import ScaleFormatMismatch
+from reprise.fp4.blocks import BLOCK
+from reprise.fp4.capture import Capture, Site
+from reprise.fp4.errors import Fp4Error, ScaleFormatMismatch
 from reprise.fp4.guidance_errors import (
     BitsMismatch,
     FormatMismatch,
@@ -36,8 +36,9 @@ from reprise.fp4.guidance_errors import (
 from reprise.fp4.methods import KINDS
 from reprise.fp4.tensor import check_scales
 
-BLOCK = {"nvfp4": nvfp4.BLOCK, "mxfp4": mxfp4.BLOCK}  # values a scale byte
 MAX_VERSION_DIFF = 3  # section 4: the oldest policy that still trains
+MAX_TOKENS = 1 << 40
+MAX_LAYER = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,9 @@ class Provenance:
         fmt: "nvfp4" or "mxfp4".
         b: bits kept of each code, 1..4.
         layers: (first, stop) of the guided layers.
+
+    Raises:
+        Fp4Error: a field outside its bounds, by name.
     """
 
     trajectory: str
@@ -63,6 +67,24 @@ class Provenance:
     fmt: str
     b: int
     layers: tuple[int, int]
+
+    def __post_init__(self):
+        if not isinstance(self.layers, tuple) or len(self.layers) != 2:
+            raise Fp4Error(f"layers={self.layers!r}: expected (first, stop)")
+        first, stop = self.layers
+        for name, value, low, high in (
+            ("policy_version", self.policy_version, 0, 1 << 62),
+            ("tokens", self.tokens, 1, MAX_TOKENS),
+            ("b", self.b, 1, 4),
+            ("layers[1]", stop, 0, MAX_LAYER),
+            ("layers[0]", first, 0, stop),
+        ):
+            check_whole(name, value, low, high)
+        for name in ("trajectory", "model", "token_digest", "fmt"):
+            if not isinstance(text := getattr(self, name), str):
+                raise Fp4Error(f"{name}={text!r}: expected a text")
+        if self.fmt not in BLOCK:
+            raise Fp4Error(f"fmt={self.fmt!r}: expected one of {', '.join(BLOCK)}")
 
     def require(self, *, token_ids, model: str, policy_version: int, fmt: str, b: int, lag: int = MAX_VERSION_DIFF):
         """Refuse the record unless it is that of these tokens, this model and a policy young enough.
@@ -125,6 +147,7 @@ class GuidanceRecord:
         start, stop: the tokens held; stop None is the end of the trajectory.
 
     Raises:
+        TokenMismatch: tokens outside the trajectory.
         GuidanceShapeMismatch, LayerNotGuided, MissingRoutes: a site that does not fit, by name.
     """
 
@@ -135,6 +158,11 @@ class GuidanceRecord:
     stop: int | None = None
 
     def __post_init__(self):
+        if not 0 <= self.start < self.start + self.tokens <= self.provenance.tokens:
+            raise TokenMismatch(
+                f"trajectory {self.provenance.trajectory!r}: tokens {self.start}..{self.start + self.tokens}, "
+                f"expected a range within 0..{self.provenance.tokens}"
+            )
         for site, held in self.sites.items():
             check_site(self.provenance, site, held, self.tokens)
             if site[1] == "h" and held.low_bits.dim() == 3 and site[0] not in self.routes:
@@ -143,6 +171,12 @@ class GuidanceRecord:
             if chosen.dtype != torch.int64 or chosen.dim() != 2 or len(chosen) != self.tokens:
                 raise GuidanceShapeMismatch(
                     f"routes[{layer}]: {chosen.dtype} {tuple(chosen.shape)}, expected int64 ({self.tokens}, slots)"
+                )
+            hidden = self.sites.get((layer, "h"))
+            if hidden is not None and tuple(hidden.low_bits.shape[1:-1]) != tuple(chosen.shape[1:]):
+                raise GuidanceShapeMismatch(
+                    f"site {(layer, 'h')}: {tuple(hidden.low_bits.shape[1:-1])} slots, expected {chosen.shape[1]} "
+                    f"as routes[{layer}]"
                 )
 
     @property
@@ -197,17 +231,21 @@ def check_site(provenance: Provenance, site: Site, held: SiteGuidance, tokens: i
         raise ScaleFormatMismatch(f"site {site}: global_scale of a tensor, expected one a token")
 
 
-def from_capture(capture: Capture, index: int, provenance: Provenance) -> GuidanceRecord:
+def from_capture(capture: Capture, index: int, provenance: Provenance, start: int = 0) -> GuidanceRecord:
     """The record of one trajectory of a batch that a rollout path captured.
 
-    Sites outside the guided layers are left out, tokens beyond the trajectory's (padding) are cut off, and of each code
-    the low b bits are kept.
+    Sites outside the guided layers are left out, tokens before `start` and beyond the trajectory's (padding) are cut
+    off, and of each code the low b bits are kept.
+
+    Args:
+        start: where the trajectory begins; above 0 in a batch that was padded on the left.
 
     Raises:
         TokenMismatch: fewer tokens were captured than the trajectory has.
         GuidanceShapeMismatch: a site without codes, or of another format.
     """
     tokens, (first, stop) = provenance.tokens, provenance.layers
+    own = slice(start, start + tokens)
     sites = {}
     for site, seen in capture.sites.items():
         if not first <= site[0] < stop:
@@ -216,74 +254,26 @@ def from_capture(capture: Capture, index: int, provenance: Provenance) -> Guidan
             raise GuidanceShapeMismatch(
                 f"site {site}: {seen.fmt} codes {seen.codes is not None}, expected {provenance.fmt}"
             )
-        if seen.codes.shape[1] < tokens:
-            raise TokenMismatch(f"site {site}: {seen.codes.shape[1]} tokens captured, expected tokens={tokens}")
-        scale = None if seen.global_scale is None else seen.global_scale[index, :tokens]
-        low_bits = seen.codes[index, :tokens] & (1 << provenance.b) - 1
-        sites[site] = SiteGuidance(low_bits, seen.block_scale[index, :tokens], scale)
-    routes = {layer: chosen[index, :tokens] for layer, chosen in capture.routes.items() if first <= layer < stop}
+        if start < 0 or seen.codes.shape[1] < own.stop:
+            raise TokenMismatch(
+                f"site {site}: {seen.codes.shape[1]} tokens captured, expected tokens={tokens} from start={start} on"
+            )
+        scale = None if seen.global_scale is None else seen.global_scale[index, own]
+        low_bits = seen.codes[index, own] & (1 << provenance.b) - 1
+        sites[site] = SiteGuidance(low_bits, seen.block_scale[index, own], scale)
+    routes = {layer: chosen[index, own] for layer, chosen in capture.routes.items() if first <= layer < stop}
     return GuidanceRecord(provenance, sites, routes)
-
-
-def to_capture(records: Sequence[GuidanceRecord]) -> Capture:
-    """Records of the same sites and tokens as the guide of a batch, in their order; values are not known.
-
-    Raises:
-        GuidanceShapeMismatch: records of different sites, shapes or formats.
-    """
-    first = records[0]
-    for other in records[1:]:
-        kept = (other.sites.keys(), other.provenance.fmt, other.provenance.b)
-        if kept != (first.sites.keys(), first.provenance.fmt, first.provenance.b):
-            raise GuidanceShapeMismatch(f"trajectory {other.provenance.trajectory!r}: other sites, format or bits")
-
-    def stacked(site: Site, name: str) -> torch.Tensor | None:
-        parts = [getattr(record.site(site, first.sites[site].low_bits.shape), name) for record in records]
-        return None if parts[0] is None else torch.stack(parts)
-
-    names, kept = ("low_bits", "block_scale", "global_scale"), first.provenance
-    sites = {s: SiteCapture(None, *(stacked(s, n) for n in names), kept.fmt, bits=kept.b) for s in first.sites}
-    return Capture(sites, {layer: torch.stack([r.routes[layer] for r in records]) for layer in first.routes})
-
-
-def fed_tokens(prompt: int, response: int) -> int:
-    """Tokens a rollout computes: the last sampled one is never fed back."""
-    if prompt < 1 or response < 1:
-        raise TokenMismatch(f"prompt={prompt}, response={response}: expected at least one token of each")
-    return prompt + response - 1
-
-
-def join_steps(site: Site, prefill: SiteGuidance, steps: Sequence[SiteGuidance], response: int) -> SiteGuidance:
-    """One site in token order, from the prefill and one row for each decode step.
-
-    "x" and "h" arrive as rows of the tokens a pass was fed. Keys and values may arrive so too, or as all positions of
-    the cache after the step; of those the last step has everything.
-
-    Args:
-        prefill: rows of the prompt.
-        steps: one for each sampled token that was fed back, in order: response - 1 of them.
-        response: sampled tokens.
-
-    Raises:
-        TokenMismatch: another number of steps, or rows that do not add up to prompt + response - 1.
-    """
-    prompt = prefill.low_bits.shape[0]
-    tokens = fed_tokens(prompt, response)
-    if len(steps) != response - 1:
-        raise TokenMismatch(f"site {site}: {len(steps)} decode steps, expected response - 1 = {response - 1}")
-    sizes = [step.low_bits.shape[0] for step in steps]
-    if site[1] in ("k", "v") and steps and sizes == list(range(prompt + 1, tokens + 1)):
-        return steps[-1]
-    if any(size != 1 for size in sizes):
-        raise TokenMismatch(f"site {site}: rows a step {sorted(set(sizes))}, expected 1")
-    pieces = [prefill, *steps]
-    parts = ([getattr(piece, f.name) for piece in pieces] for f in fields(SiteGuidance))
-    return SiteGuidance(*(None if part[0] is None else torch.cat(part) for part in parts))
 
 
 def token_digest(token_ids) -> str:
     """SHA-256, in hexadecimal, of ids as little-endian 64-bit integers."""
     return hashlib.sha256(np.asarray(token_ids, "<i8").tobytes()).hexdigest()
+
+
+def check_whole(name: str, value, low: int, high: int) -> None:
+    """Raises Fp4Error unless value is an int from low to high."""
+    if type(value) is not int or not low <= value <= high:
+        raise Fp4Error(f"{name}={value!r}: expected {low}..{high}")
 
 
 def model_digest(config: Mapping) -> str:

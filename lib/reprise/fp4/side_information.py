@@ -28,7 +28,7 @@ import torch
 
 from reprise.fp4 import nvfp4
 from reprise.fp4.e2m1 import check_codes, check_float, e2m1_encode
-from reprise.fp4.errors import Fp4Error
+from reprise.fp4.errors import Fp4Error, ScaleFormatMismatch
 from reprise.fp4.guidance_errors import GuidanceMismatch
 from reprise.fp4.guided import bracket
 from reprise.fp4.range_coder import BitReader, BitWriter
@@ -92,8 +92,10 @@ def flips(x: torch.Tensor, held: SiteGuidance) -> tuple[torch.Tensor, torch.Tens
 def entropies(x: torch.Tensor, held: SiteGuidance) -> dict[str, float]:
     """Bits a value that the low bits, the scale bytes and the global scales carry, given x.
 
-    Shares are those of the data itself. A global scale that is not the guess counts 32 bits. Arguments as `encode`.
+    Shares are those of the data itself. A global scale that is not the guess counts 32 bits. Arguments and errors as
+    `encode`.
     """
+    _check(x, held, "")
     amax, g = _guess(x)
     other = (held.global_scale != g).numpy().ravel()
     difference = (held.block_scale.int() - nvfp4.block_scale(amax, held.global_scale).int()).numpy().ravel()
@@ -117,7 +119,7 @@ def encode(x: torch.Tensor, held: SiteGuidance, site="") -> bytes:
 
     Raises:
         NonFiniteInput: x holds NaN or Inf.
-        Fp4Error: guidance of another format or shape, or low bits above 1.
+        Fp4Error: guidance of another format or shape, a scale byte 0, or low bits above 1.
     """
     _check(x, held, site)
     writer = BitWriter(_CONTEXTS)
@@ -199,3 +201,7 @@ def _check(x: torch.Tensor, held: SiteGuidance | None, site) -> None:
         raise Fp4Error(f"site {site!r}: low_bits {tuple(held.low_bits.shape)}, expected {tuple(x.shape)} as x")
     check_codes(held.low_bits, 1)
     check_scales(held.block_scale, held.global_scale, (*x.shape[:-1], x.shape[-1] // nvfp4.BLOCK), "nvfp4")
+    if held.global_scale.dim() == 0:
+        raise ScaleFormatMismatch(f"site {site!r}: global_scale of a tensor, expected one a token")
+    if zeros := int((held.block_scale == 0).sum()):
+        raise ScaleFormatMismatch(f"site {site!r}: {zeros} scale bytes are 0, expected 1..{nvfp4.LARGEST_BYTE}")

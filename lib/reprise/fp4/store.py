@@ -11,7 +11,7 @@ import fsspec
 from reprise.durable import atomic_write
 from reprise.fp4 import guidance_format as layout
 from reprise.fp4.capture import Site
-from reprise.fp4.guidance_errors import HeaderDamaged, MissingTrajectory, TokenMismatch
+from reprise.fp4.guidance_errors import HeaderDamaged, MissingTrajectory, NotGuidance, TokenMismatch
 from reprise.fp4.record import GuidanceRecord, Provenance, find
 
 SUFFIX = ".guide"
@@ -39,7 +39,8 @@ class GuidanceStore:
         if not self.fs.exists(self.folder):
             return []
         names = (path.rsplit("/", 1)[-1] for path in self.fs.ls(self.folder, detail=False))
-        return sorted(name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX))
+        held = (name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX))
+        return sorted(name for name in held if _NAME.fullmatch(name))
 
     def write(self, record: GuidanceRecord) -> str:
         """Store a record under its trajectory and return where; one that was there is replaced as a whole."""
@@ -60,10 +61,12 @@ class GuidanceStore:
         """
         path = self._path(trajectory)
         try:
-            size = self.fs.size(path)
+            found = self.fs.info(path)
         except FileNotFoundError:
             raise MissingTrajectory(f"trajectory {trajectory!r}: no record at {path}") from None
-        return GuidanceFile(self.fs, path, size, trajectory)
+        if found["type"] == "directory" or found["size"] is None:
+            raise NotGuidance(f"{path}: {found['type']} of size {found['size']}, expected a file of known size")
+        return GuidanceFile(self.fs, path, found["size"], trajectory)
 
     def read(self, trajectory: str, sites: Collection[Site] | None = None) -> GuidanceRecord:
         """A whole record; see `GuidanceFile.slice`."""
@@ -75,7 +78,7 @@ class GuidanceStore:
 
     def _path(self, trajectory: str) -> str:
         # an identifier becomes a file name, and must not lead out of the folder
-        if not _NAME.fullmatch(trajectory):
+        if not isinstance(trajectory, str) or not _NAME.fullmatch(trajectory):
             raise MissingTrajectory(
                 f"trajectory {trajectory!r}: expected 1..128 letters, digits, dots, dashes, underscores"
             )

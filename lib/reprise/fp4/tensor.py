@@ -38,7 +38,7 @@ class Fp4Tensor:
 
     Raises:
         ScaleFormatMismatch: scales of another dtype, shape or format, or bytes that are NaN or negative.
-        PackedSizeError: codes of another shape or dtype.
+        PackedSizeError: codes of another shape or dtype, or a shape that is none of a tensor with a last axis.
     """
 
     packed: torch.Tensor
@@ -48,6 +48,8 @@ class Fp4Tensor:
     fmt: str
 
     def __post_init__(self):
+        if not self.shape or any(type(size) is not int or size < 0 for size in self.shape):
+            raise PackedSizeError(f"shape={self.shape!r}: expected (..., K), whole numbers from 0")
         leading, blocks = tuple(self.shape[:-1]), -(-self.shape[-1] // self.block)
         expected = (*leading, blocks * self.block // 2)
         if self.packed.dtype != torch.uint8 or tuple(self.packed.shape) != expected:
@@ -71,7 +73,11 @@ class Fp4Tensor:
         return mxfp4.decode_scale(self.block_scale)
 
     def dequantize(self, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """[..., K] values: code times scale in float32, then `dtype`."""
+        """[..., K] values: code times scale in float32, then `dtype`.
+
+        Where MXFP4 rounds its scale up ("rceil", "even"), a finite x near the largest number of `dtype` can come back
+        as Inf: 65504 becomes 4 * 2^14, which float16 does not have.
+        """
         flat = e2m1_decode(unpack_bits(self.packed, 4, 2 * self.packed.numel()))
         values = flat.reshape(*self.block_scale.shape, self.block) * self.scales().unsqueeze(-1)
         return values.flatten(-2)[..., : self.shape[-1]].to(dtype)
@@ -107,6 +113,8 @@ def quantize(
     block = _format(fmt).BLOCK
     if scale not in SCALES:
         raise Fp4Error(f"scale={scale!r}: expected one of {', '.join(SCALES)}")
+    if mx_mode not in mxfp4.MODES:
+        raise Fp4Error(f"mx_mode={mx_mode!r}: expected one of {', '.join(mxfp4.MODES)}")
     whole = padded(x, block, pad, site)
     check_finite(x, site)
     leading, blocks = whole.shape[:-1], whole.shape[-1] // block
@@ -149,7 +157,7 @@ def check_scales(
 
     Raises:
         ScaleFormatMismatch: another dtype or shape, a byte that is NaN or negative, or a global scale that is missing,
-            not positive, or there for MXFP4.
+            not positive and finite, or there for MXFP4.
     """
     if block_scale.dtype != torch.uint8 or tuple(block_scale.shape) != shape:
         raise ScaleFormatMismatch(f"block_scale: {_is(block_scale)}, expected torch.uint8 {shape} for {fmt}")
@@ -163,8 +171,8 @@ def check_scales(
     allowed = ((), (*shape[:-1], 1))
     if global_scale is None or global_scale.dtype != torch.float32 or tuple(global_scale.shape) not in allowed:
         raise ScaleFormatMismatch(f"global_scale: {_is(global_scale)}, expected torch.float32 () or {allowed[1]}")
-    if not bool((global_scale > 0).all()):
-        raise ScaleFormatMismatch("global_scale: not positive, expected finite numbers above 0")
+    if not bool(((global_scale > 0) & global_scale.isfinite()).all()):
+        raise ScaleFormatMismatch("global_scale: not positive or not finite, expected finite numbers above 0")
 
 
 def _global(x: torch.Tensor, scale: str) -> torch.Tensor:

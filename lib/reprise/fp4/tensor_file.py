@@ -58,7 +58,7 @@ def quantise_file(
     pad: bool = False,
     only: Sequence[str] = ("*",),
 ) -> tuple[list[Report], list[str]]:
-    """Quantise the floating-point tensors of two or more dimensions in a file.
+    """Quantise the float16, bfloat16 and float32 tensors of two or more dimensions in a file; others stay as they are.
 
     Args:
         source: a safetensors file.
@@ -71,12 +71,14 @@ def quantise_file(
 
     Raises:
         NonFiniteInput, BlockShapeError: of `quantize`, with the tensor's name as site; nothing is written.
-        Fp4Error: not a safetensors file, or a tensor's new name is taken.
+        Fp4Error: not a safetensors file, one that this function wrote, or a tensor's new name is taken.
         OSError: the source cannot be read or the target not written.
     """
     reports, others, written, entries = [], [], {}, {}
     with _opened(source) as file:
         metadata = file.metadata() or {}
+        if METADATA in metadata:
+            raise Fp4Error(f"{source}: metadata {METADATA!r}: it is quantised already, expected a file that is not")
         for name in file.keys():
             x = file.get_tensor(name)
             if x.dim() < 2 or x.dtype not in FLOATS or x.numel() == 0 or not any(fnmatchcase(name, p) for p in only):
@@ -108,8 +110,8 @@ def read_file(path: str | Path) -> dict[str, torch.Tensor | Fp4Tensor]:
             entries = json.loads((file.metadata() or {})[METADATA])
             for name, entry in entries.items():
                 parts = [tensors.pop(f"{name}.{part}", None) for part in PARTS]
-                tensors[name] = Fp4Tensor(*parts, tuple(map(int, entry["shape"])), entry["fmt"])
-        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+                _put(tensors, name, Fp4Tensor(*parts, tuple(entry["shape"]), entry["fmt"]))
+        except (KeyError, TypeError, AttributeError, RecursionError, json.JSONDecodeError) as error:
             raise Fp4Error(f"{path}: metadata {METADATA!r}: {error!r}, expected shape and fmt of each tensor") from None
     return tensors
 

@@ -36,7 +36,7 @@ def loop(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Learn from some batches, then answer unseen questions without notes, with them, and with scrambled ones.
 
-    The gate is then shown one more batch whose notes are all about the wrong condition.
+    The gate is then shown the first batch again, from an empty memory, with notes that are about wrong conditions.
 
     Returns:
         (answers: world, seed, item, memory ("none", "notes", "scrambled"), right, found (a note was retrieved),
@@ -47,17 +47,17 @@ def loop(
     train, test = draw(world, seed)
     train, test = train[: BATCH * batches], test[:unseen]
     config = Config(batch=BATCH, top_k=TOP_K, threshold=THRESHOLD, merge_threshold=merge)
+    policy = ChoosingPolicy(stage, choices, done)
     with tempfile.TemporaryDirectory() as folder, NoteStore(Path(folder) / "notes", encoder.space) as store:
-        parties = ChoosingPolicy(stage, choices, done), stage.judge, store, encoder, config
-        policy, *others = parties
-        book = MistakeNotebook(policy, RuleTuner(stage), *others)
+        book = MistakeNotebook(policy, RuleTuner(stage), stage.judge, store, encoder, config)
         decisions = [_decision(report, k, "rule") for k, report in enumerate(book.fit(train), 1)]
         snapshot = store.snapshot()
         memories = {"none": Working((), snapshot.vectors[:0]), "notes": Working.of(snapshot)}
         memories["scrambled"] = scrambled(snapshot, seed)
         answers = [row for name, memory in memories.items() for row in _answers(book.evaluate(test, memory), name)]
-        bad = garbled(RuleTuner(stage), np.random.default_rng([seed, 31]), share=1.0)
-        report = MistakeNotebook(policy, bad, *others).step(train[:BATCH])
+    with tempfile.TemporaryDirectory() as folder, NoteStore(Path(folder) / "notes", encoder.space) as store:
+        tuner = garbled(RuleTuner(stage), np.random.default_rng([seed, 31]), share=1.0)
+        report = MistakeNotebook(policy, tuner, stage.judge, store, encoder, config).step(train[:BATCH])
         decisions.append(_decision(report, 1, "garbled"))
     labels = {"world": world, "seed": seed}
     return pd.DataFrame([labels | row for row in answers]), pd.DataFrame([labels | row for row in decisions])

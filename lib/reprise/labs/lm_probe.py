@@ -38,20 +38,20 @@ class Case:
     elsewhere: Note
 
 
-# condition -> prompt; the frame is the one that asks whether a note applies
+# condition -> prompt; the frame asks whether a note applies. Prompts that begin alike stand together
 CONDITIONS: Mapping[str, Callable[[Case], str]] = {
     "none": lambda c: c.item.query,
     "line": lambda c: f"{one_line(c.note)}\n\n{c.item.query}",
+    "irrelevant line": lambda c: f"{one_line(c.irrelevant)}\n\n{c.item.query}",
     "five": lambda c: with_notes(c.item.query, [c.note]),
-    "five, no frame": lambda c: with_notes(c.item.query, [c.note], ask_applicability=False),
+    "five + irrelevant": lambda c: with_notes(c.item.query, [c.note, c.irrelevant]),
     "five, short": lambda c: with_notes(c.item.query, [c.note], SHORT),
     "five, other words": lambda c: with_notes(c.item.query, [c.other_words]),
-    "irrelevant line": lambda c: f"{one_line(c.irrelevant)}\n\n{c.item.query}",
     "irrelevant": lambda c: with_notes(c.item.query, [c.irrelevant]),
-    "irrelevant, no frame": lambda c: with_notes(c.item.query, [c.irrelevant], ask_applicability=False),
-    "elsewhere": lambda c: with_notes(c.item.query, [c.elsewhere]),
     "irrelevant + five": lambda c: with_notes(c.item.query, [c.irrelevant, c.note]),
-    "five + irrelevant": lambda c: with_notes(c.item.query, [c.note, c.irrelevant]),
+    "elsewhere": lambda c: with_notes(c.item.query, [c.elsewhere]),
+    "five, no frame": lambda c: with_notes(c.item.query, [c.note], ask_applicability=False),
+    "irrelevant, no frame": lambda c: with_notes(c.item.query, [c.irrelevant], ask_applicability=False),
 }
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from reprise.memory.errors import InvalidGuidance, MemoryFault
 
@@ -22,6 +22,7 @@ TITLES = {
     "generalizable_strategy": "Strategy",
     "anti_patterns": "Avoid",
 }
+TEXTS = tuple(TITLES)[1:]
 # which parts give way first when a note is too long; examples are dropped whole, from the last
 SACRIFICE = ("correct_approach", "mistake_summary", "generalizable_strategy", "anti_patterns")
 SHORTEST = 40  # characters a part keeps while another one can still give way
@@ -53,7 +54,7 @@ class Guidance:
         if not isinstance(examples, tuple) or not 1 <= len(examples) <= MAX_EXAMPLES:
             raise InvalidGuidance(f"corrected_examples={examples!r}: expected 1 to {MAX_EXAMPLES} texts")
         parts = {f"corrected_examples[{k}]": text for k, text in enumerate(examples)}
-        parts |= {field.name: getattr(self, field.name) for field in fields(self)[1:]}
+        parts |= {name: getattr(self, name) for name in TEXTS}
         for name, text in parts.items():
             if not isinstance(text, str) or not text.strip():
                 raise InvalidGuidance(f"{name}={text!r}: expected a text that is not empty")
@@ -74,7 +75,7 @@ class Guidance:
         examples = [examples] if isinstance(examples, str) else examples
         if not isinstance(examples, list | tuple):
             raise InvalidGuidance(f"corrected_examples={examples!r}: expected a list of texts")
-        return cls(tuple(examples[:MAX_EXAMPLES]), **{name: value[name] for name in list(TITLES)[1:]})
+        return cls(tuple(examples[:MAX_EXAMPLES]), **{name: value[name] for name in TEXTS})
 
     def to_json(self) -> dict:
         """A JSON object that `from_json` reads back to an equal value."""

@@ -1,17 +1,17 @@
 """Where notes live: a journal of transactions in one embedding space, shared by many writers.
 
 A transaction is one append of `reprise.durable.Journal`: after a crash it is there whole or not at all, and a change
-that was rejected never touched the file. A note carries the vector of its subject as base64 of little-endian float16.
+that was rejected never touched the file.
 
     header     {"schema": "mistake-notebook/1", "space": {...}, "version": v}
-    put        {"op": "put", "id": ..., "note": {...}, "vector": ...}
+    put        id (16 bytes), vector of the subject (dim little-endian float16), the note as JSON in UTF-8
     del        {"op": "del", "id": ...}
     commit     {"op": "commit", "version": v}
 """
 
 from __future__ import annotations
 
-import base64
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ from reprise.memory.errors import EmbeddingSpaceError, MemoryFault, StaleVersion
 from reprise.memory.notes import Note
 
 SCHEMA = "mistake-notebook/1"
+ID = 16  # bytes of a note's id
 VECTOR = np.dtype("<f2")  # moves cosines by less than 1e-3; an eighth of the size of decimal text
 
 
@@ -241,32 +242,32 @@ def _records(operations: Iterable[Put | Delete], ids: Iterable[str], space: Embe
         if id in ids:
             raise MemoryFault(f"operations[{k}]: note {id} is there already")
         ids.add(id)
-        text = base64.b64encode(vector.astype(VECTOR).tobytes()).decode()
-        records.append({"op": "put", "id": id, "note": operation.note.to_json(), "vector": text})
+        note = json.dumps(operation.note.to_json(), ensure_ascii=False, separators=(",", ":"))
+        records.append(id.encode() + vector.astype(VECTOR).tobytes() + note.encode())
     return [*records, {"op": "commit", "version": version}]
 
 
-def _replay(records: Iterable, version: int | None = None) -> tuple[int, dict[str, dict]]:
+def _replay(records: Iterable, version: int | None = None) -> tuple[int, dict[str, bytes]]:
     """Version reached and put records by id, after transaction `version` or, for None, the last one."""
     found, at = {}, 0
     for record in records:
         value = record.value
-        match value.get("op"):
-            case "put":
-                found[value["id"]] = value
-            case "del":
-                found.pop(value["id"], None)  # missing where repair() took its put away
-            case _:  # header, commit
-                at = value["version"]
-                if version is not None and at >= version:
-                    break
+        if isinstance(value, bytes):
+            found[value[:ID].decode()] = value
+        elif value.get("op") == "del":
+            found.pop(value["id"], None)  # missing where repair() took its put away
+        else:  # header, commit
+            at = value["version"]
+            if version is not None and at >= version:
+                break
     return at, found
 
 
-def _snapshot(at: int, found: dict[str, dict], dim: int) -> Snapshot:
-    raw = b"".join(base64.b64decode(value["vector"], validate=True) for value in found.values())
+def _snapshot(at: int, found: dict[str, bytes], dim: int) -> Snapshot:
+    end = ID + dim * VECTOR.itemsize
+    raw = b"".join(value[ID:end] for value in found.values())
     vectors = np.frombuffer(raw, VECTOR).reshape(len(found), dim).astype(np.float32)
-    return Snapshot(at, tuple(Note.from_json(value["note"]) for value in found.values()), vectors)
+    return Snapshot(at, tuple(Note.from_json(json.loads(value[end:])) for value in found.values()), vectors)
 
 
 def _folded(records: list, space: EmbeddingSpace) -> list:

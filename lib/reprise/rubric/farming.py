@@ -139,7 +139,8 @@ def audit(
 
 def _fcp(sums: Sums, resamples: int, seed: int) -> FCPReport:
     by_prompt = sums.prompts >= FEW_PROMPTS
-    labels = [place if by_prompt else (place, step) for place, step in sums.groups]
+    prompt = sums.prompt_of
+    labels = [prompt[place] if by_prompt else (prompt[place], step) for place, step in sums.groups]
     rows = np.array([group.cases for group in sums.groups.values()], dtype=np.float64)
     rows = np.concatenate([rows, *(sums.of_method(name) for name in sums.methods)], axis=1)
     unit = "prompt" if by_prompt else "prompt and step"
@@ -156,7 +157,7 @@ def _criteria(sums: Sums, shared: bool) -> tuple[CriterionLeak, ...]:
             series = names.setdefault((criterion.id,) if shared else (place, k), len(names))
             if series == len(origin):
                 origin.append((place, criterion))
-            columns.append((series, place, step, group.responses, *group.leak[:, k]))
+            columns.append((series, sums.prompt_of[place], step, group.responses, *group.leak[:, k]))
     fitted = trends(*np.array(columns).T, CONFIDENCE, 1 - (1 - CONFIDENCE) / len(names))
     everything = float((fitted.mean * fitted.responses).sum())
     found = []
@@ -196,11 +197,12 @@ def _edges(sums: Sums, shared: bool) -> tuple[EdgeLeak, ...]:
 
 def _over_time(sums: Sums) -> tuple[Interval | None, tuple[StepLeak, ...]]:
     """Growth of the mean leak of a response, and the steps."""
-    rows = np.array([(place, step, group.responses, *group.total) for (place, step), group in sums.groups.items()])
-    place, step, n, y, yy = rows.T
-    whole = trends(np.zeros(len(rows)), place, step, n, y, yy)
+    groups = sums.groups.items()
+    rows = np.array([(sums.prompt_of[place], step, each.responses, *each.total) for (place, step), each in groups])
+    prompt, step, n, y, yy = rows.T
+    whole = trends(np.zeros(len(rows)), prompt, step, n, y, yy)
     numbers, series = np.unique(step, return_inverse=True)
-    each = trends(series, place, step, n, y, yy)
+    each = trends(series, prompt, step, n, y, yy)
     cases = np.zeros((len(numbers), 2))
     np.add.at(cases, series, [(group.cases[0], group.paid) for group in sums.groups.values()])
     steps = []

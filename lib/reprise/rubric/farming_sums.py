@@ -6,7 +6,7 @@ Memory grows with the number of prompts times the steps they occur in, never wit
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -59,16 +59,18 @@ class Sums:
         self.threshold, self.types = threshold, tuple(types)
         self.groups: dict[tuple[int, int], Group] = {}
         self.labels: list[str] = []
+        self.prompt_of: list[int] = []  # a prompt whose rubric changed has several places
         self.excerpts: list[str] = []
         self.graphs: list[RubricGraph] = []
         self.considered: list[np.ndarray] = []
         self._places: dict[tuple[str, str], int] = {}
+        self._prompts: dict[str, int] = {}
         self._held: dict[tuple[int, int], list[Rollout]] = {}
         self._waiting = 0
 
     @property
     def prompts(self) -> int:
-        return len(set(self.labels))
+        return len(self._prompts)
 
     @property
     def responses(self) -> int:
@@ -96,6 +98,7 @@ class Sums:
         place = self._places.setdefault(key, len(self._places))
         if place == len(self.graphs):
             self.labels.append(rollout.prompt)
+            self.prompt_of.append(self._prompts.setdefault(rollout.prompt, len(self._prompts)))
             self.excerpts.append(rollout.excerpt)
             self.graphs.append(rollout.graph)
             self.considered.append(edge_cases(rollout.graph, rollout.p[None], self.threshold, self.types).edges)
@@ -146,8 +149,12 @@ def _methods(graph: RubricGraph, held: Sequence[Rollout], cases: Cases, p: np.nd
     """Leaked and kept of each aggregation; the paper's rule is computed where the log does not have it."""
     q = {"paid": paid, "flat": p}
     for name in held[0].q:
-        if all(name in each.q for each in held):
+        if name != "paid" and all(name in each.q for each in held):
             q[name] = np.stack([each.q[name] for each in held])
     if "gear" not in q:
-        q["gear"] = compile_batch([graph], denominator="abs").marginals(p.T).T
+        # marginals do not depend on weights, and a rubric of zeros has no reward
+        whole = (
+            graph if any(graph.weights) else RubricGraph([replace(c, weight=1) for c in graph.criteria], graph.edges)
+        )
+        q["gear"] = compile_batch([whole], denominator="abs").marginals(p.T).T
     return {name: np.array([part.sum() for part in case_values(cases, p, each)]) for name, each in q.items()}

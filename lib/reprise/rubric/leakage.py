@@ -130,6 +130,7 @@ def fcp_metrics(
 
     Raises:
         ScoreError: a score is missing (NaN), outside [0, 1] or of the wrong shape; the message names the criterion.
+        GraphError: a graph is not valid.
         RubricError: no records, records with other aggregations, or an unknown option.
 
     >>> from reprise.rubric.graph import Criterion, Edge
@@ -142,18 +143,22 @@ def fcp_metrics(
     """
     if cluster not in (None, "prompt"):
         raise RubricError(f"cluster={cluster!r}: expected None or 'prompt'")
+    if resamples < 1:
+        raise RubricError(f"resamples={resamples}: expected at least 1")
+    if not 0 < confidence < 1:
+        raise RubricError(f"confidence={confidence}: expected a level in (0, 1)")
     types = considered(edge_types)
     names, sums, prompts = None, [], []
     for number, record in enumerate(records):
         own = ["flat", *(name for name in record.q if name != "flat")]
         names = names or own
-        if own != names:
+        if set(own) != set(names):
             raise RubricError(f"record {number}: aggregations {', '.join(own)}: expected {', '.join(names)}")
         rows = response_sums(record, names, threshold, types)
         sums.append(rows)
         prompts += [record.prompt] * len(rows)
-    if not sums:
-        raise RubricError("records: none: expected at least one")
+    if not prompts:
+        raise RubricError("records: none with a response: expected at least one")
     rows = np.concatenate(sums)
     labels = list(range(len(rows))) if cluster is None else prompts
     unit = "response" if cluster is None else "prompt"
@@ -203,6 +208,7 @@ def edge_cases(graph: RubricGraph, p: np.ndarray, threshold: float, types: Seque
     """
     if not 0 < threshold <= 1:
         raise RubricError(f"threshold={threshold}: expected 0 < threshold <= 1")
+    graph.validate()
     edges = np.array([k for k, edge in enumerate(graph.edges) if edge.type in types], dtype=np.intp)
     parent = np.array([graph.index[graph.edges[k].parent] for k in edges], dtype=np.intp)
     child = np.array([graph.index[graph.edges[k].child] for k in edges], dtype=np.intp)
@@ -242,7 +248,10 @@ def considered(edge_types: Sequence[str] | str) -> tuple[EdgeType, ...]:
 
 def checked_scores(graph: RubricGraph, scores, name: str) -> np.ndarray:
     """[responses, K] float64 in [0, 1]; what is outside by rounding alone is brought back."""
-    rows = np.atleast_2d(np.asarray(scores, dtype=np.float64))
+    try:
+        rows = np.atleast_2d(np.asarray(scores, dtype=np.float64))
+    except (TypeError, ValueError, OverflowError):
+        raise ScoreError(f"{name}: expected numbers, rows of equal length") from None
     if rows.ndim != 2 or rows.shape[1] != len(graph):
         raise ScoreError(f"{name}: shape {np.shape(scores)}: expected {len(graph)} scores a response")
     bad = ~((rows >= -ROUNDING) & (rows <= 1 + ROUNDING))
@@ -270,7 +279,7 @@ def _intervals(units: np.ndarray, methods: int, options: Options) -> list[Leakag
         if not totals[count]:
             return None
         used = drawn[drawn[:, count] > 0]
-        ends = np.quantile(used[:, column] / used[:, count], tails)
+        ends = np.quantile(used[:, column] / used[:, count], tails) if len(used) else (np.nan, np.nan)
         return Interval(float(totals[column] / totals[count]), float(ends[0]), float(ends[1]))
 
     return [Leakage(ratio(2 + 2 * m, 0), ratio(3 + 2 * m, 1)) for m in range(methods)]

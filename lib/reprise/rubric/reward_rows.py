@@ -15,7 +15,7 @@ from reprise.rubric.aggregate import aggregate
 from reprise.rubric.errors import GraphError, ScoreError
 from reprise.rubric.graph import Criterion, RubricGraph
 from reprise.rubric.judging import Scorer
-from reprise.rubric.scores import as_scores
+from reprise.rubric.scores import as_scores, torch_of
 
 GRAPHS_KEPT = 4096  # parsed rubrics, a few training steps' worth
 
@@ -113,13 +113,15 @@ class RewardRows:
         p, single = as_scores(answer, graph.ids)
         if not single:
             raise ScoreError(f"scores: shape {tuple(p.shape)}: expected {len(graph)}, one a criterion")
-        return np.asarray(p[0], np.float64)
+        p = p[0] if torch_of(p) is None else p[0].detach().cpu()
+        return np.asarray(p, np.float64)
 
     def _group(self, graph: RubricGraph, p: np.ndarray) -> list[RewardRow]:
         missing = np.isnan(p)
-        # what is left after skipping needs a positive weight, or the reward has no scale
-        positive = np.array(graph.weights) > 0
-        hopeless = (missing | ~positive).all(axis=1) & missing.any(axis=1) & (self.on_missing == "skip")
+        # what is left after skipping needs a weight that counts, or the reward has no scale
+        weights = np.array(graph.weights, np.float64)
+        counts = weights != 0 if self.options.get("denominator") == "abs" else weights > 0
+        hopeless = (missing | ~counts).all(axis=1) & missing.any(axis=1) & (self.on_missing == "skip")
         reward, flat = np.full((2, len(p)), np.nan)
         q = np.full(p.shape, np.nan)
         rest = np.flatnonzero(~hopeless)

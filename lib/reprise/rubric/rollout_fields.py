@@ -137,7 +137,8 @@ def scores(values: Any, graph: RubricGraph, field: str) -> np.ndarray:
 
 def step_of(record: Mapping, otherwise: int) -> int:
     """The training step a line names, else the one its file is named for."""
-    step = record.get("step", record.get("global_step", otherwise))
+    step = first(record, "step", "global_step")
+    step = otherwise if step is None else step
     if not isinstance(step, int) or isinstance(step, bool) or abs(step) > LATEST_STEP:
         raise LogError(f"step={shown(step)}: expected a whole number")
     return step

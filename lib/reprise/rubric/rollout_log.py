@@ -172,7 +172,9 @@ class _Reader:
     def _paid(self, record: Mapping, graph: RubricGraph, p: np.ndarray, q: Mapping[str, np.ndarray]) -> np.ndarray:
         if record.get("q_list") is not None:
             return scores(record["q_list"], graph, "q_list")
-        name = first(record, "paid") or ("paid" if "paid" in q else "flat")
+        name = first(record, "paid")
+        if name is None:
+            name = "paid" if "paid" in q else "flat"
         if not isinstance(name, str) or name not in q and name != "flat":
             raise LogError(f"paid={shown(name)}: expected one of {', '.join(['flat', *q])}")
         return q.get(name, p)

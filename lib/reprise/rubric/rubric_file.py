@@ -35,8 +35,9 @@ def read_rubrics(path: str | Path) -> Iterator[PromptRubric]:
     """The rubrics of a JSON Lines file, in order; blank lines are passed over.
 
     A line is an object with `rubrics`, a list of {criterion, points} and optionally {id, tags}, either at the top or
-    under `reward_model`, itself at the top or under `extra_info` (either may be JSON text). The prompt is a text or a list of {role, content};
-    a `graph` beside the rubrics is read too. Nothing is validated that only a graph needs.
+    under `reward_model`, itself at the top or under `extra_info`; either of these may be JSON text. The prompt is a
+    text or a list of {role, content}; a `graph` beside the rubrics is read too. Nothing is validated that only a graph
+    needs.
 
     Raises:
         RubricFileError: a line is no JSON object or has no rubrics, or a field of them is missing.

@@ -37,6 +37,10 @@ def trends(series, cluster, step, n, y, yy, confidence: float = 0.95, growth_con
     and their pooled variance within steps, with Σ (n - 1) degrees of freedom, carries over: that is the sampling error
     of the slope for the policies this run went through, whether or not they lie on a line.
 
+    Responses that happen to agree, and clusters that do, do not show that the next one would: a slope's variance is at
+    least what one response in all that differs by the typical value would give, and in several clusters at least what
+    independent responses would.
+
     Args:
         series, cluster, step: [rows] whole numbers; a row holds the responses of one series, cluster and step.
         n, y, yy: [rows] how many responses, the sum of their values and of the squares.
@@ -60,7 +64,8 @@ def trends(series, cluster, step, n, y, yy, confidence: float = 0.95, growth_con
 
     within = np.maximum(total(yy - y**2 / n), 0.0)
     degrees = total(n - 1)
-    variance = _divide(within, degrees)
+    least = _typical(total(y), total(yy)) ** 2 / responses
+    variance = np.maximum(_divide(within, degrees), least)
     mean_variance, slope_variance = variance / responses, _divide(variance, spread)
 
     pairs, place = np.unique(np.stack([series, cluster]), axis=1, return_inverse=True)
@@ -74,13 +79,19 @@ def trends(series, cluster, step, n, y, yy, confidence: float = 0.95, growth_con
     robust = factor * np.bincount(owner, from_mean**2, size) / responses**2
     mean_variance = np.where(several, robust, mean_variance)
     robust = _divide(factor * np.bincount(owner, from_line**2, size), spread**2)
-    slope_variance = np.where(several, robust, slope_variance)
+    independent = np.fmax(slope_variance, _divide(least, spread))
+    slope_variance = np.where(several, np.fmax(robust, independent), slope_variance)
     degrees = np.where(several, clusters - 1, degrees)
 
     reach = last - first
     half = _quantile(degrees, confidence) * np.sqrt(mean_variance)
     growth, rise = slope * reach, _quantile(degrees, growth_confidence) * np.sqrt(slope_variance) * reach
     return Trends(responses, mean, mean - half, mean + half, growth, growth - rise, growth + rise)
+
+
+def _typical(y: np.ndarray, yy: np.ndarray) -> np.ndarray:
+    """Σ y² / Σ y, the value of a series whose values are 0 and one other; 0 where all are 0."""
+    return np.divide(yy, y, out=np.zeros(np.shape(y)), where=y > 0)
 
 
 def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -52,8 +52,9 @@ def validate(graph: RubricGraph, *, strict: bool = True, project: bool = False) 
         project: break cycles by `project_edges` instead of refusing them. Implies dropping, not refusing, of the rest.
 
     Raises:
-        GraphError: the rubric is empty, an id occurs twice, a weight is not a finite number, a retention of an edge is
-            outside [0, 1]; or strict and an edge is bad; or a cycle is left. All problems of a kind are listed.
+        GraphError: the rubric is empty, an id occurs twice, a weight or the sum of all is not a finite number, a
+            retention of an edge is outside [0, 1]; or strict and an edge is bad; or a cycle is left. All problems of a
+            kind are listed.
     """
     # the flag is the graph's own: criteria and edges of a frozen graph do not change
     if graph.__dict__.get("_valid"):
@@ -84,6 +85,10 @@ def _check_criteria(criteria: Sequence[Criterion]) -> None:
             problems.append(f"criterion {each.id}: weight={shown(each.weight)}: expected a finite number")
     if problems:
         raise GraphError("; ".join(problems))
+    try:
+        math.fsum(abs(each.weight) for each in criteria)
+    except OverflowError:
+        raise GraphError(f"weights {[each.weight for each in criteria]}: expected a finite sum") from None
 
 
 def _sound_edges(graph: RubricGraph) -> tuple[list[Edge], list[Dropped]]:
@@ -207,13 +212,10 @@ def denominator(graph: RubricGraph, kind: str = "positive") -> float:
     """What the weighted sum is divided by: the positive weights, or with kind="abs" all weights without their sign.
 
     Raises:
-        GraphError: it is zero, or more than float64 holds.
+        GraphError: it is zero.
     """
     weights = [abs(w) if kind == "abs" else max(w, 0.0) for w in graph.weights]
-    try:
-        total = math.fsum(weights)
-    except OverflowError:
-        raise GraphError(f"weights {list(graph.weights)}: expected a finite sum") from None
+    total = math.fsum(weights)
     if total == 0:
         if not any(graph.weights):
             raise GraphError(f"weights of {', '.join(graph.ids)} are all 0: expected at least one that is not")

@@ -32,7 +32,7 @@ def label(variant: str) -> str:
     return f"TRACE, {variant}" if variant.startswith("1 bit") else variant
 
 
-def by_layer(sites: pd.DataFrame, variants: Sequence[str], title: str) -> Figure:
+def by_layer(sites: pd.DataFrame, variants: Sequence[str], title: str, kinds: str = "xhkv") -> Figure:
     """Relative D_act of every layer, one panel a kind of site, logarithmic.
 
     Args:
@@ -41,22 +41,24 @@ def by_layer(sites: pd.DataFrame, variants: Sequence[str], title: str) -> Figure
     """
     import matplotlib.pyplot as plt
 
-    fig, axes = plt.subplots(1, 4, figsize=(9, 3.5), sharey=True)
+    fig, axes = plt.subplots(1, len(kinds), figsize=(3.6 + 1.2 * len(kinds), 2.7), sharey=True, squeeze=False)
+    axes = axes[0]
     size = 4 if sites.layer.max() < 10 else 0
-    for ax, (site, name) in zip(axes, SITES.items(), strict=True):
+    for ax, site in zip(axes, kinds, strict=True):
         for variant in variants:
             rows = sites[(sites.variant == variant) & (sites.site == site)].groupby("layer").relD.mean()
             colour, marks = LOOK[variant]
             ax.plot(rows.index, rows.clip(lower=FLOOR), marks, color=colour, markersize=size, label=label(variant))
         ax.set_yscale("log")
-        ax.set_title(name, fontsize=10, fontweight="normal")
+        ax.minorticks_off()
+        ax.set_title(SITES[site], fontsize=10, fontweight="normal")
         ax.set_xlabel("layer")
         if sites.layer.max() < 10:
             ax.set_xticks(range(sites.layer.max() + 1))
     axes[0].axhline(FLOOR, color="black", linewidth=0.8)
     axes[0].text(0, FLOOR * 1.3, "zero", fontsize=8)
     axes[0].set_ylabel("relative $D_{act}$")
-    fig.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(variants), fontsize=9)
+    fig.legend(*axes[0].get_legend_handles_labels(), loc="outside right center", fontsize=9)
     fig.suptitle(title, x=0.01, ha="left", fontweight="bold", fontsize=11)
     return fig
 
@@ -70,12 +72,13 @@ def against_staleness(ax: Axes, gaps: pd.DataFrame, variants: Sequence[str]) -> 
         spread = gaps[gaps.variant == variant].groupby("k").gap.agg(["mean", "min", "max"]).clip(lower=FLOOR)
         colour, marks = LOOK[variant]
         places = range(len(spread))
-        ax.plot(places, spread["mean"], marks, color=colour, markersize=5, label=label(variant))
+        ax.plot(places, spread["mean"], marks, color=colour, markersize=5, linewidth=1.5, label=label(variant))
         ax.fill_between(places, spread["min"], spread["max"], color=colour, alpha=0.15, linewidth=0)
         ax.set_xticks(places, spread.index)
     own = gaps[(gaps.variant == "RTN") & (gaps.k > 0)].groupby("k").own_gap.mean()
     ax.plot([spread.index.get_loc(k) for k in own.index], own, "*:", color="black", label="the policy's own change")
     ax.set_yscale("log")
+    ax.minorticks_off()
     ax.set_xlabel("optimiser steps between rollout and trainer")
 
 
