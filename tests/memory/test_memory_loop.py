@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from notebooks import guidance
 
+from reprise.memory.credit import leave_one_out
 from reprise.memory.errors import EmbeddingSpaceError, MemoryFault
 from reprise.memory.gate import SequentialGate, accept_probability
 from reprise.memory.items import Draft, Item
@@ -241,3 +242,20 @@ def test_an_embedder_of_another_space_is_refused(store):
 def test_a_reward_that_is_no_number_is_refused(store):
     with pytest.raises(MemoryFault, match="item 'a0': reward=nan"):
         loop(store, judge=lambda item, answer: float("nan")).step(ITEMS)
+
+
+def test_a_note_s_credit_is_what_is_lost_without_it(store):
+    book = loop(store)
+    book.step(ITEMS)
+    useless = Draft("c kind", guidance("for what is right anyway"))
+    from reprise.memory.notes import Note
+    from reprise.memory.store import Put
+
+    store.commit([Put(Note(useless.subject, useless.guidance), np.eye(3)[2])])
+    found = {credit.subject: credit for credit in leave_one_out(book, ITEMS)}
+    assert {name: (c.used, c.gains, c.harms) for name, c in found.items()} == {
+        "a kind": (4, 4, 0),
+        "b kind": (4, 4, 0),
+        "c kind": (4, 0, 0),
+    }
+    assert list(found)[-1] == "c kind"

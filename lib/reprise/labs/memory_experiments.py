@@ -13,6 +13,7 @@ import pandas as pd
 from reprise.labs.pipelines import PipelineWorld
 from reprise.labs.rule_learner import Hint, HintPolicy, RuleTuner, garbled
 from reprise.labs.sqlworld import SqlWorld
+from reprise.memory.credit import leave_one_out
 from reprise.memory.embedders import HashedNgrams, MiniLM
 from reprise.memory.items import Item
 from reprise.memory.loop import MistakeNotebook
@@ -136,6 +137,24 @@ def _scrambled(snapshot: Snapshot, seed: int) -> Working:
 def table(seeds: Iterable[int], settings: Iterable[dict]) -> pd.DataFrame:
     """`learn` for every setting and seed, one row after another, with the setting's values as columns."""
     return pd.DataFrame([{**row, **chosen} for chosen in settings for seed in seeds for row in learn(seed, **chosen)])
+
+
+def credits(seed: int, world: str = "sql", batch: int = 16, top_k: int = 4) -> pd.DataFrame:
+    """Leave-one-out credit of each note of one run, over the unseen questions.
+
+    Returns:
+        columns subject, used, gains, harms; most useful first.
+    """
+    stage, (encoder, threshold, merge) = WORLDS[world](), embedder("hashed")
+    train, test = stage.draw(seed)
+    config = Config(batch=batch, top_k=top_k, threshold=threshold, merge_threshold=merge)
+    with tempfile.TemporaryDirectory() as folder, NoteStore(Path(folder) / "notes", encoder.space) as store:
+        book = MistakeNotebook(HintPolicy(stage), RuleTuner(stage), stage.judge, store, encoder, config)
+        book.fit(train)
+        found = leave_one_out(book, test)
+    return pd.DataFrame(
+        [(c.subject, c.used, c.gains, c.harms) for c in found], columns=["subject", "used", "gains", "harms"]
+    )
 
 
 def instances(seeds: Iterable[int], top_ks: Sequence[int], checked: bool, world: str = "sql") -> pd.DataFrame:
