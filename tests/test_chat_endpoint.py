@@ -101,6 +101,45 @@ def test_attempts_end(serve):
         assert len(server.seen) == 3
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n ", ""])
+def test_a_line_s_end_behind_the_key_is_no_part_of_it(serve, monkeypatch, end):
+    server = serve((200, {}, completion("Hello")))
+    monkeypatch.setenv("TEST_KEY", KEY + end)
+    both(endpoint(server), HELLO)
+    assert [headers["Authorization"] for _, headers, _ in server.seen] == [f"Bearer {KEY}"] * 2
+
+
+@pytest.mark.parametrize("key", ["sk-secret\n0123456789", "sk-secret\u201c"])
+def test_a_key_that_is_no_header_is_refused_without_showing_it(serve, monkeypatch, key):
+    # the HTTP client would say: Illegal header value b'Bearer sk-secret...'
+    server = serve((200, {}, completion("Hello")))
+    monkeypatch.setenv("TEST_KEY", key)
+    for call in (lambda m: m.chat(HELLO), lambda m: asyncio.run(m.achat(HELLO))):
+        with pytest.raises(EndpointError, match="^TEST_KEY: expected") as caught:
+            call(endpoint(server))
+        assert "secret" not in str(caught.value) and not server.seen
+
+
+@pytest.mark.parametrize(
+    "body",
+    [completion({"echo": KEY}), completion("x") | {"usage": {"prompt_tokens": KEY}}, {"choices": [{KEY: 1}]}],
+)
+def test_a_reply_that_is_no_completion_shows_no_key(serve, body):
+    with pytest.raises(EndpointError, match="expected a chat completion") as caught:
+        endpoint(serve((200, {}, body))).chat(HELLO)
+    assert KEY not in str(caught.value) and caught.value.__cause__ is None and len(str(caught.value)) < 500
+
+
+def test_half_of_a_surrogate_pair_is_sent_and_kept(serve, tmp_path):
+    cut = [{"role": "user", "content": "cut \ud83d"}]
+    server = serve((200, {}, completion("ok \ud83d")))
+    assert [reply.text for reply in both(endpoint(server), cut)] == ["ok \ud83d"] * 2
+    assert server.seen[0][2]["messages"] == cut
+    cache = ReplyCache(tmp_path)
+    cache.put({"messages": cut}, "ok \ud83d")
+    assert cache.get({"messages": cut}) == "ok \ud83d"
+
+
 @pytest.mark.parametrize("status", [400, 401, 404])
 def test_a_refusal_is_not_repeated_and_shows_no_key(serve, status, caplog):
     server = serve((status, {}, {"error": f"bad key {KEY} given"}))
@@ -120,7 +159,11 @@ def test_a_server_that_is_not_there(serve):
 
 
 @pytest.mark.parametrize(
-    "body", [b"<html>", {}, {"choices": []}, completion(None), [], {"choices": [{"message": "text"}]}]
+    "body",
+    [
+        *(b"<html>", {}, {"choices": []}, completion(None), [], {"choices": [{"message": "text"}]}),
+        *(b"[" * 100_000, b'{"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": Infinity}}'),
+    ],
 )
 def test_what_is_no_completion_is_refused(serve, body):
     with pytest.raises(EndpointError, match="expected a"):
@@ -151,9 +194,27 @@ def test_awaited_requests_share_a_number_of_slots(serve):
     assert 1 < server.most <= 3
 
 
-def test_an_address_is_checked():
-    with pytest.raises(EndpointError, match="^base_url='host/v1'"):
-        Endpoint("host/v1", "tiny")
+@pytest.mark.parametrize(
+    "url", ["host/v1", None, "http://", "https:///v1", "http://[bad", "http://host:abc", "http://h:0"]
+)
+def test_an_address_is_checked(url):
+    with pytest.raises(EndpointError, match="^base_url="):
+        Endpoint(url, "tiny")
+
+
+@pytest.mark.parametrize(
+    "url", ["https://user:hush@host/v1", "https://host/v1?key=hush", "http://x:hush@[bad", "http://h/#hush"]
+)
+def test_an_address_holds_no_secret(url):
+    with pytest.raises(EndpointError, match="^base_url: expected an address without") as caught:
+        Endpoint(url, "tiny")
+    assert "hush" not in str(caught.value)
+
+
+def test_an_endpoint_that_could_never_answer_is_refused():
+    for options in ({"retries": -1}, {"concurrency": 0}):
+        with pytest.raises(EndpointError, match=f"^{next(iter(options))}="):
+            Endpoint("http://host", "tiny", **options)
 
 
 def test_the_cache_returns_what_was_kept_and_nothing_else(tmp_path):

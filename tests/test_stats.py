@@ -203,6 +203,11 @@ def test_a_ratio_of_sums_is_not_a_mean_of_ratios():
         (lambda: ratio_bootstrap([[1.0]], [1.0]), "flat"),
         (lambda: paired_t_interval([1.0]), "1 units: expected at least 2"),
         (lambda: paired_t_interval([1.0, 2.0], confidence=0), "^confidence=0"),
+        (lambda: paired_bootstrap(["x"], [1.0]), "^x: expected a flat sequence of numbers"),
+        (lambda: paired_bootstrap([1.0, 2.0], [[1.0], [1.0, 2.0]]), "^y: expected a flat sequence of numbers"),
+        # seed 6 never draws the one unit that counts
+        (lambda: ratio_bootstrap([1.0] + [0.0] * 9, [1.0] + [0.0] * 9, n=1, seed=6), "^n=1: no resample"),
+        (lambda: student_quantile(0), "^degrees=0"),
     ],
 )
 def test_bad_samples_are_named(call, message):

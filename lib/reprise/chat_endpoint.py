@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import json
 import os
 import random
@@ -53,10 +54,8 @@ class EndpointRefused(EndpointError):
 
 @dataclass(frozen=True)
 class Reply:
-    """One answer of a chat model: its text, why it ended ("stop", "length"), and the tokens that were counted.
-
-    Of the tokens read, `cached_tokens` came from the provider's cache.
-    """
+    """One answer of a chat model: its text, why it ended ("stop", "length"), and the tokens that were counted; of
+    those read, `cached_tokens` came from the provider's cache."""
 
     text: str
     finish: str = ""
@@ -100,10 +99,9 @@ class Endpoint:
         concurrency: int = 8,
     ):
         _check_address(base_url)
-        if retries < 0:
-            raise EndpointError(f"retries={retries}: expected at least 0")
-        if concurrency < 1:
-            raise EndpointError(f"concurrency={concurrency}: expected at least 1")
+        for name, value, least in (("retries", retries, 0), ("concurrency", concurrency, 1)):
+            if value < least:
+                raise EndpointError(f"{name}={value}: expected at least {least}")
         self.base_url, self.model, self.key_variable = base_url.rstrip("/"), model, key_variable
         self.temperature, self.max_tokens, self.timeout = temperature, max_tokens, timeout
         self.retries, self.backoff, self.max_wait, self.concurrency = retries, backoff, max_wait, concurrency
@@ -129,7 +127,7 @@ class Endpoint:
 
         body = _encoded(self.request(messages, response_format, **settings))
         with httpx.Client(timeout=self.timeout) as client:
-            for attempt in range(self.retries + 1):
+            for attempt in itertools.count():  # the last one returns or raises
                 try:
                     with client.stream("POST", self._url, content=body, headers=self._headers()) as response:
                         outcome = self._outcome(response, _limited(response.iter_raw()), attempt)
@@ -138,7 +136,6 @@ class Endpoint:
                 if isinstance(outcome, Reply):
                     return outcome
                 time.sleep(outcome)
-        raise AssertionError("the last attempt returns or raises")
 
     async def achat(
         self, messages: Messages, response_format: Mapping[str, Any] | None = None, **settings: Any
@@ -148,7 +145,7 @@ class Endpoint:
 
         body = _encoded(self.request(messages, response_format, **settings))
         async with self._slot(), httpx.AsyncClient(timeout=self.timeout) as client:
-            for attempt in range(self.retries + 1):
+            for attempt in itertools.count():  # the last one returns or raises
                 try:
                     async with client.stream("POST", self._url, content=body, headers=self._headers()) as response:
                         pieces = bytearray()
@@ -160,7 +157,6 @@ class Endpoint:
                 if isinstance(outcome, Reply):
                     return outcome
                 await asyncio.sleep(outcome)
-        raise AssertionError("the last attempt returns or raises")
 
     @property
     def _url(self) -> str:
@@ -174,11 +170,8 @@ class Endpoint:
         return headers
 
     def _key(self) -> str:
-        """The key; a file it was read from may have left a line's end behind it.
-
-        A key that is no header value is refused here: the HTTP client would quote it in its own error.
-        """
-        key = os.environ.get(self.key_variable, "").strip()
+        """The key, refused where it is no header value: the HTTP client would quote it in its own error."""
+        key = os.environ.get(self.key_variable, "").strip()  # files leave a line's end
         if not (key.isascii() and key.isprintable()):
             raise EndpointError(f"{self.key_variable}: expected a key of printable ASCII characters")
         return key
@@ -277,23 +270,21 @@ def _reply(body: bytes) -> Reply:
 
 
 def _check_address(base_url: str) -> None:
-    """Refuse what no request can be sent to; a password is not repeated in the message."""
+    """Refuse what no request can be sent to, and what no message may show."""
     if not isinstance(base_url, str) or not base_url.startswith(("http://", "https://")):
         raise EndpointError(f"base_url={base_url!r}: expected an address that starts with http:// or https://")
-    try:
-        parts = urlsplit(base_url)
-        secret = parts.username is not None or parts.query or parts.fragment
-        sound = bool(parts.hostname) and parts.port != 0
-    except ValueError:  # no number for a port, or half of an IPv6 address
-        secret, sound = "@" in base_url, False
-    if secret:
+    if set("@?#") & set(base_url):
         raise EndpointError("base_url: expected an address without user name, password, query and fragment")
+    try:
+        sound = bool(urlsplit(base_url).hostname) and urlsplit(base_url).port != 0
+    except ValueError:  # no number for a port, or half of an IPv6 address
+        sound = False
     if not sound:
         raise EndpointError(f"base_url={base_url!r}: expected a host, and a port from 1 to 65535 if any")
 
 
 def _encoded(body: Mapping[str, Any]) -> bytes:
-    """The body as ASCII JSON, in which half of a surrogate pair, as cut replies have at their end, is sent too."""
+    """ASCII JSON, which holds half of a surrogate pair too, as texts that were cut may end in one."""
     return json.dumps(body, allow_nan=False).encode()
 
 

@@ -131,11 +131,16 @@ def paired_t_interval(x, y=None, confidence: float = 0.95) -> Interval:
 def student_quantile(degrees: float, confidence: float = 0.95) -> float:
     """t with P(|T| <= t) = confidence under Student's distribution with so many degrees of freedom.
 
+    Raises:
+        StatsError: no positive number of degrees, or confidence is outside (0, 1).
+
     >>> round(student_quantile(4), 4)
     2.7764
     """
     from scipy.special import stdtrit
 
+    if not degrees > 0:
+        raise StatsError(f"degrees={degrees}: expected more than 0")
     return float(stdtrit(degrees, (1 + _level(confidence)) / 2))
 
 
@@ -175,7 +180,8 @@ def ratio_bootstrap(
         confidence: two-sided level in (0, 1).
 
     Raises:
-        StatsError: lengths differ, nothing to draw from, a number is not finite, or the denominators sum to 0.
+        StatsError: lengths differ, nothing to draw from, a number is not finite, or the denominators sum to 0, in the
+            data or in every resample.
     """
     a, b = _numbers(numerator, "numerator"), _numbers(denominator, "denominator")
     if len(a) != len(b):
@@ -192,6 +198,8 @@ def ratio_bootstrap(
         sums = _by_cluster(sums, cluster)
     drawn = resampled_sums(sums, n, seed)
     drawn = drawn[drawn[:, 1] != 0]
+    if not len(drawn):
+        raise StatsError(f"n={n}: no resample has a ratio: expected more of them, or fewer denominators of 0")
     low, high = np.quantile(drawn[:, 0] / drawn[:, 1], [(1 - confidence) / 2, (1 + confidence) / 2])
     return Interval(float(a.sum() / b.sum()), float(low), float(high))
 
@@ -225,7 +233,10 @@ def _level(confidence: float) -> float:
 
 
 def _numbers(values, name: str) -> np.ndarray:
-    values = np.asarray(values, dtype=np.float64)
+    try:
+        values = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise StatsError(f"{name}: expected a flat sequence of numbers") from None
     if values.ndim != 1:
         raise StatsError(f"{name}: shape {values.shape}: expected a flat sequence")
     if not np.isfinite(values).all():

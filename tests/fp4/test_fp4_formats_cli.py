@@ -163,3 +163,9 @@ def test_a_quantised_file_is_not_quantised_again(model, tmp_path):
     with pytest.raises(Fp4Error, match="once: metadata 'reprise.fp4': it is quantised already"):
         quantise_file(tmp_path / "once", tmp_path / "twice", pad=True)
     assert not (tmp_path / "twice").exists()
+
+
+def test_a_pattern_that_fits_nothing_is_refused(model, tmp_path):
+    with pytest.raises(Fp4Error, match="only='layers.*': fits no tensor"):
+        quantise_file(model[0], tmp_path / "x", only=["a.*", "layers.*"])
+    assert not (tmp_path / "x").exists()

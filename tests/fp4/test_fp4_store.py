@@ -516,3 +516,13 @@ def test_byte_ranges_of_many_sections_cost_one_pass(monkeypatch):
     monkeypatch.setattr(guidance_format.Section, "parts", lambda *args: calls.append(1) or parts(*args))
     ranges = [header.byte_range(index, 0, 1) for index in range(500)]
     assert ranges[-1] == (499 * 7, 500 * 7) and len(calls) <= 1000
+
+
+def test_a_reader_of_a_replaced_record_gets_no_mixture(tmp_path):
+    store = GuidanceStore(tmp_path)
+    store.write(record(3))
+    opened = store.open("step3-0017")
+    store.write(record(3, seed=1))
+    with pytest.raises(errors.BlockDamaged, match="checksum"):
+        opened.slice()
+    assert same(store.read("step3-0017"), record(3, seed=1))

@@ -7,6 +7,7 @@ pytest.importorskip("transformers")
 
 import torch
 
+from reprise.errors import RepriseError
 from reprise.labs import fp4_pretrained, fp4_variants
 from reprise.local_models import available
 
@@ -53,3 +54,9 @@ def test_the_packaged_model_is_guided_at_every_site():
     at = layers.pivot(index=["layer", "site"], columns="variant", values="relD")
     assert len(at) == 30 * 4 and (at["TRACE"] < at["RTN"]).all()
     assert gaps.set_index("variant").gap["TRACE"] < 0.05 * gaps.set_index("variant").gap["RTN"]
+
+
+@pytest.mark.parametrize("steps", [[3, 1], [0, 0], [-1]])
+def test_steps_that_would_be_mislabelled_are_refused(steps):
+    with pytest.raises(RepriseError, match=r"steps_apart=\["):
+        fp4_pretrained.measure(0, [], model="none", steps_apart=steps)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from reprise.errors import RepriseError
 from reprise.labs import fp4_side_experiments as side
 from reprise.labs import fp4_world as world
 from reprise.nb import paths
@@ -35,3 +36,9 @@ def test_guidance_below_makes_the_cache_guessable_and_a_permutation_does_not(cos
         for cost in (all_layers, half, none, permuted):
             assert cost.low_bit + cost.scale_byte + cost.global_scale < cost.coded + 1e-3
             assert cost.coded < cost.cache
+
+
+@pytest.mark.parametrize("lags", [[3, 1], [0, 0], [-1]])
+def test_lags_that_would_be_mislabelled_are_refused(lags):
+    with pytest.raises(RepriseError, match=r"lags=\["):
+        next(side.side_costs(None, lags, 1e-5, 2, seed=0))

@@ -72,6 +72,9 @@ def test_welch_interval_agrees_with_scipy():
     theirs = ttest_ind(first, second, equal_var=False).confidence_interval()
     found = tables.welch_interval((first.mean(), first.std(ddof=1)), (second.mean(), second.std(ddof=1)), 3)
     assert found[1:] == pytest.approx((theirs.low, theirs.high))
+    for deviations, runs in ((0.0, 3), (1.0, 1)):
+        with pytest.raises(RepriseError, match=f"^runs={runs}"):
+            tables.welch_interval((1.0, deviations), (0.0, deviations), runs)
 
 
 def test_the_correlation_that_deviations_imply_is_that_of_the_sample():

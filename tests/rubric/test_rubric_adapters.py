@@ -132,6 +132,65 @@ def test_verl_log_columns_are_texts_the_audit_can_read():
     assert empty.keys() == found.keys()
 
 
+@pytest.mark.parametrize(
+    "form", [json.dumps, lambda extra: json.dumps({"reward_model": json.dumps(extra["reward_model"])}), np.array]
+)
+def test_verl_extra_info_may_be_text_or_an_array_around_it(form):
+    extra = form({"reward_model": RECORD})
+    assert make_verl_reward(from_text)("s", "1 1 0", "", extra)["score"] == pytest.approx(1)
+    (found,) = make_verl_reward(from_text, shape="batch")(None, ["1 1 0"], None, np.array([extra], dtype=object))
+    assert found["score"] == pytest.approx(1)
+
+
+@pytest.mark.parametrize("extra", ["{", "[]", 5, [RECORD], NAN])
+def test_verl_extra_info_that_is_no_object_is_named(extra):
+    with pytest.raises(RubricError, match="^extra_info: .*expected an object"):
+        make_verl_reward(from_text)("s", "1 1 0", "", extra)
+
+
+def test_columns_of_different_lengths_are_told_with_both_numbers():
+    with pytest.raises(RubricError, match="^extra_infos: 1: expected 2"):
+        make_verl_reward(from_text, shape="batch")(None, ["1", "1"], None, [{}])
+    with pytest.raises(RubricError, match="1 rubrics: expected 2, one a completion"):
+        make_trl_reward(from_text)(["q", "q"], ["1", "1"], [[1], [1]], reward_model=[None])
+
+
+@pytest.mark.parametrize("completion", [{"role": "assistant", "content": "1 1"}, ["1 1"]])
+def test_a_completion_that_is_no_conversation_is_named(completion):
+    with pytest.raises(RubricError, match="^completion: .*: expected a text, or a list of messages"):
+        trl_call(make_trl_reward(from_text), [completion], [OTHER_RECORD])
+
+
+def test_no_completion_is_an_empty_text():
+    seen = []
+    trl_call(make_trl_reward(lambda prompt, text, graph: seen.append(text) or [1, 1]), [None], [OTHER_RECORD])
+    assert seen == [""]
+
+
+def test_an_empty_rubric_has_no_reward_where_that_is_allowed():
+    assert trl_call(make_trl_reward(from_text), ["1", "1 1"], [{"rubrics": []}, OTHER_RECORD]) == [None, 1.0]
+    with pytest.raises(GraphError, match="^criteria: the rubric is empty"):
+        make_verl_reward(from_text)("s", "1", "", {"reward_model": {"rubrics": []}})
+
+
+def test_a_plain_function_that_returns_a_coroutine_is_told_so():
+    with pytest.raises(ScoreError, match="coroutine .* expected an `async def` scorer"):
+        make_verl_reward(lambda *given: afrom_text(*given))("s", "1 1 0", "", {"reward_model": RECORD})
+
+
+def test_violations_alone_are_scored_where_the_denominator_counts_them():
+    reward = make_verl_reward(from_text, denominator="abs")
+    found = reward("s", "? ? 0.5", "", {"reward_model": RECORD})
+    assert (found["score"], found["scored"], found["missing"]) == (pytest.approx(-0.5), 1, 2)
+
+
+def test_scores_may_be_tensors_with_gradients():
+    torch = pytest.importorskip("torch")
+    p = torch.tensor([0.2, 0.9, 0.6], dtype=torch.float64, requires_grad=True)
+    found = make_verl_reward(lambda *given: p)("s", "", "", {"reward_model": RECORD})
+    assert found["score"] == pytest.approx(reward_of(GRAPH, "0.2 0.9 0.6"))
+
+
 def test_verl_finds_the_prompt_where_it_is_told():
     seen = []
 
@@ -205,6 +264,11 @@ def test_rows_without_a_rubric(record):
 
 
 def test_bad_records_are_named():
+    for record in (b"{}", {"rubrics": {1}}):
+        with pytest.raises(GraphError, match="^reward_model: .*expected what JSON can hold"):
+            graph_of(record)
+    with pytest.raises(GraphError, match="^reward_model: a text that is no JSON"):
+        graph_of("[" * 100_000)
     with pytest.raises(GraphError, match="no JSON"):
         graph_of("{")
     with pytest.raises(GraphError, match=r"rubrics\[0\].points"):

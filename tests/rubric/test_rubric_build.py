@@ -276,6 +276,8 @@ def test_the_examples_hold_and_speak_two_languages():
         },
         {"prompt": "Hi", "reward_model": {"rubrics": [{"id": 7, "criterion": "x", "points": 5}]}},
         {"extra_info": {"prompt": "Hi", "reward_model": {"rubrics": [{"criterion": "x", "points": 5}]}}},
+        {"prompt": "Hi", "reward_model": json.dumps({"rubrics": [{"criterion": "x", "points": 5}]})},
+        {"prompt": "Hi", "extra_info": [1], "rubrics": [{"criterion": "x", "points": 5}]},
     ],
 )
 def test_layouts_of_rubric_files(tmp_path, record):
@@ -287,13 +289,31 @@ def test_layouts_of_rubric_files(tmp_path, record):
 
 
 @pytest.mark.parametrize(
-    "line, words", [("[]", "list: expected an object"), ("{}", "rubrics: expected"), ("{", "line 1")]
+    "line, words",
+    [
+        ("[]", "list: expected an object"),
+        ("{}", "rubrics: expected"),
+        ("{", "line 1"),
+        ("[" * 100_000, "line 1"),
+        (b"\xff\xfe\n", "line 1"),
+        ('{"rubrics": [{"points": 1}], "prompt": [1]}', "line 1: prompt: list: expected a text"),
+        ('{"rubrics": [{"points": 1}], "prompt": 5}', "line 1: prompt: int: expected a text"),
+        ('{"rubrics": [{"points": 1}], "prompt": [{"content": 5}]}', "line 1: content: int: expected a text"),
+        ('{"rubrics": [{"points": 1, "id": ["a"]}]}', r"line 1: criterion id=\['a'\]"),
+    ],
 )
 def test_a_bad_line_is_named(tmp_path, line, words):
     path = tmp_path / "r.jsonl"
-    path.write_text(line)
+    path.write_bytes(line if isinstance(line, bytes) else line.encode())
     with pytest.raises(RubricFileError, match=words):
         list(read_rubrics(path))
+
+
+def test_a_byte_order_mark_and_an_id_of_zero_are_read(tmp_path):
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"id": 0, "rubrics": [{"points": 1}]}\r\n')
+    (found,) = read_rubrics(path)
+    assert found.id == "0" and found.graph.ids == ("r1",)
 
 
 def test_statistics_and_agreement_of_a_small_set(tmp_path):

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from reprise.labs.rubric_judges import write_log
 from reprise.rubric import farming_sums
-from reprise.rubric.cli import cli
+from reprise.rubric.cli import cli, one_sentence
 from reprise.rubric.errors import RubricError
 from reprise.rubric.farming import audit
 from reprise.rubric.graph import Criterion, Edge, RubricGraph
@@ -109,6 +109,52 @@ def test_without_farming_nothing_is_called_farmed(tmp_path):
         assert not any(each.farmed for each in audit(read_log(tmp_path / "still.jsonl")).criteria)
 
 
+@pytest.mark.parametrize("prompts, steps, responses", [(1, 2, 2), (1, 5, 2), (1, 2, 4), (3, 2, 8), (1, 12, 8)])
+def test_verdicts_of_zero_and_one_name_none_of_forty_criteria_by_chance(prompts, steps, responses):
+    """Few responses often agree within a step; that is no evidence that their rate moved."""
+    ids = [f"c{k}" for k in range(40)]
+    graph = RubricGraph(
+        [Criterion("top", 1), *(Criterion(id, 1) for id in ids)], [Edge("top", id, "weak") for id in ids]
+    )
+    rng = np.random.default_rng(7)
+    named = 0
+    for _ in range(20):
+        draws = rng.random((prompts, steps, responses, 40)) < 0.5
+        rows = [rollout([0, *p], s, graph=graph, prompt=str(x)) for (x, s, _), p in each_response(draws)]
+        named += any(leak.farmed for leak in audit(rows, shared=True, resamples=1).criteria)
+    assert named <= 2  # a run of twenty at 2.5 % exceeds it once in a hundred
+
+
+def each_response(draws):
+    places = np.ndindex(draws.shape[:-1])
+    return ((place, draws[place].astype(float)) for place in places)
+
+
+def test_a_criterion_met_by_nobody_and_then_by_all_is_farmed():
+    rows = [rollout([0.0, float(s > 4), 1.0, 0.0], s) for s in range(10) for _ in range(8)]
+    (leak,) = audit(rows).criteria
+    assert leak.farmed and leak.growth.low > 0
+
+
+def test_a_prompt_whose_rubric_changes_is_one_prompt():
+    graphs = [RubricGraph([*GRAPH.criteria[:3], Criterion("d", -3 - k)], GRAPH.edges) for k in range(4)]
+    rows = [rollout([0.2, 0.9, 0.8, 0.6], prompt=str(x), graph=g) for x in range(12) for g in graphs]
+    found = audit(rows)
+    assert found.prompts == found.fcp.clusters == 12
+
+
+def test_a_rubric_without_any_weight_leaks_nothing():
+    none = RubricGraph([Criterion("a", 0), Criterion("b", 0)], [Edge("a", "b", "weak")])
+    found = audit([rollout([0.2, 0.9], graph=none), rollout([0.2, 0.9, 0.8, 0.6], prompt="r")])
+    assert found.fcp.violated == 2 and [each.criterion.id for each in found.criteria] == ["b"]
+
+
+def test_an_aggregation_that_is_called_paid_does_not_replace_what_was_paid():
+    p, paid = np.array([0.2, 0.9, 0.8, 0.6]), np.array([0.2, 0.3, 0.8, 0.6])
+    found = audit([Rollout(GRAPH, p, paid, {"paid": np.zeros(4)}, 0, "q", "")])
+    assert found.fcp.methods["paid"].leakage.estimate == pytest.approx(0.4 * 0.3)
+
+
 def test_a_growing_penalty_is_no_farming():
     graph = RubricGraph([Criterion("a", 4), Criterion("d", -4)], [Edge("a", "d", "weak")])
     rng = np.random.default_rng(1)
@@ -174,3 +220,11 @@ def test_scores_of_a_log_become_rewards(tmp_path):
     rewards = {name: found[name] for name in ("paid", "flat", "hard", "hard_transitive", "gear")}
     assert rewards == pytest.approx({"paid": 0.1, "flat": 0.55, "hard": 0.1, "hard_transitive": 0.1, "gear": 0.406})
     assert (found["step"], found["inference"], len(found["fingerprint"])) == (2, "exact", 32)
+    (tmp_path / "log.jsonl").write_text(json.dumps(line | {"rubric_weights": [-1, -1], "prompt_id": "x"}) + "\n")
+    with pytest.raises(RubricError, match="^prompt x, step 2: weights .*none is positive"):
+        CliRunner().invoke(cli, ["score", str(tmp_path / "log.jsonl")], catch_exceptions=False)
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+    with pytest.raises(BrokenPipeError), one_sentence():
+        raise BrokenPipeError

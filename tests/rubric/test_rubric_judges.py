@@ -94,6 +94,28 @@ def test_an_endpoint_without_schemas_is_asked_for_plain_json_from_then_on(judge_
     assert kinds == ["json_schema", "json_object", "json_object"]
 
 
+def test_a_question_refused_in_both_formats_fails_alone_and_schemas_stay(judge_of):
+    def too_long(body):
+        name, given, _ = questions(body)
+        return model(body) if name == "roles" or len(given["pairs"]) == 1 else (400, {}, {"error": "context length"})
+
+    for build in (build_graph, lambda *given: asyncio.run(abuild_graph(*given))):
+        judge, server = judge_of(too_long)
+        graph, stats = build(RUBRIC, "q", judge)
+        assert len(graph.edges) == 1 and not stats.failed and stats.labels["weak"] == 2
+        kinds = [body["response_format"]["type"] for _, _, body in server.seen]
+        # the pair of pairs is asked for in both, what fits by its schema
+        assert kinds == ["json_schema", "json_schema", "json_object", "json_schema", "json_schema"]
+
+
+def test_an_answer_kept_in_another_form_is_asked_for_again(judge_of, tmp_path):
+    judge, server = judge_of(model, cache=tmp_path)
+    assert judge("q", "r", GRAPH) == [0.75, 0.75] == judge("q", "r", GRAPH) and len(server.seen) == 1
+    (file,) = tmp_path.rglob("*.json")
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"text": "[]"}))
+    assert judge("q", "r", GRAPH) == [0.75, 0.75] and len(server.seen) == 2
+
+
 def test_answers_are_kept_and_not_asked_again(judge_of, tmp_path):
     judge, server = judge_of(model, cache=tmp_path)
     first = build_graph(RUBRIC, "", judge)

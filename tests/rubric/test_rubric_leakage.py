@@ -10,7 +10,7 @@ from peers import need
 
 from reprise.rubric import leakage
 from reprise.rubric.aggregate import aggregate
-from reprise.rubric.errors import RubricError, ScoreError
+from reprise.rubric.errors import GraphError, RubricError, ScoreError
 from reprise.rubric.graph import Criterion, Edge, EdgeType, RubricGraph
 from reprise.rubric.leakage import Scored, fcp_metrics
 from reprise.rubric.trend import trends
@@ -155,6 +155,13 @@ def test_prompts_drawn_whole_give_wider_intervals_when_their_responses_agree():
     [
         (Scored(HAND, np.array([0.2, np.nan, 0.8, 0.6])), ScoreError, "^p: criterion b: nan"),
         (Scored(HAND, np.array([0.2, 1.1, 0.8, 0.6])), ScoreError, "^p: criterion b: 1.1"),
+        (Scored(HAND, ["a", "b", "c", "d"]), ScoreError, "^p: expected numbers, rows of equal length"),
+        (Scored(HAND, [[0.1] * 4, [0.1] * 3]), ScoreError, "^p: expected numbers, rows of equal length"),
+        (
+            Scored(RubricGraph(HAND.criteria, [Edge("a", "z", "weak")]), HAND_P),
+            GraphError,
+            "^edge a->z .weak.: z unknown",
+        ),
         (Scored(HAND, HAND_P[:3]), ScoreError, r"^p: shape \(3,\): expected 4"),
         (Scored(HAND, HAND_P, {"gear": -HAND_P}), ScoreError, r"^q\[gear\]: criterion a: -0.2"),
         (Scored(HAND, HAND_P, {"gear": np.tile(HAND_P, (2, 1))}), ScoreError, r"^q\[gear\]: 2 responses: expected 1"),
@@ -172,6 +179,8 @@ def test_bad_scores_are_named(record, error, message):
         ({"edge_types": ["weka"]}, "weka"),
         ({"edge_types": []}, "at least one"),
         ({"cluster": "rubric"}, "^cluster='rubric'"),
+        ({"resamples": 0}, "^resamples=0"),
+        ({"confidence": 1.0}, "^confidence=1.0"),
     ],
 )
 def test_bad_options_are_named(options, message):
@@ -182,8 +191,12 @@ def test_bad_options_are_named(options, message):
 def test_records_must_agree_on_their_aggregations():
     with pytest.raises(RubricError, match="^record 1: aggregations flat: expected flat, gear"):
         fcp_metrics([Scored(HAND, HAND_P, {"gear": HAND_P}), Scored(HAND, HAND_P)])
-    with pytest.raises(RubricError, match="^records: none"):
-        fcp_metrics([])
+    for empty in ([], [Scored(HAND, np.zeros((0, 4)))]):
+        with pytest.raises(RubricError, match="^records: none"):
+            fcp_metrics(empty)
+    one, other = {"gear": HAND_P, "hard": 0 * HAND_P}, {"hard": 0 * HAND_P, "gear": HAND_P}
+    swapped = fcp_metrics([Scored(HAND, HAND_P, one), Scored(HAND, HAND_P, other)])
+    assert swapped.methods["hard"].leakage.estimate == 0 < swapped.methods["gear"].leakage.estimate
 
 
 # -- trends ------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reprise.rubric import rollout_log
+from reprise.rubric import RubricGraph, make_verl_reward, rollout_log
 from reprise.rubric.rollout_log import LogError, log_files, read_log, rubric_table
 
 # a line as verl's dump of generations writes it with the public reward function
@@ -46,8 +46,8 @@ def written(tmp_path, *records, name="log.jsonl"):
     return path
 
 
-def only(tmp_path, record, **options):
-    (rollout,) = read_log(written(tmp_path, record), **options)
+def only(tmp_path, record, name="log.jsonl", **options):
+    (rollout,) = read_log(written(tmp_path, record, name=name), **options)
     return rollout
 
 
@@ -77,6 +77,28 @@ def test_what_is_not_said_to_be_paid_is_the_flat_sum(tmp_path):
     record = {name: value for name, value in PUBLIC.items() if name != "q_list"}
     assert only(tmp_path, record).paid.tolist() == [0.2, 0.9]
     assert only(tmp_path, record | {"paid": "hard"}).paid.tolist() == [0.2, 0.0]
+
+
+def test_lists_may_be_json_text_as_the_verl_adapter_writes_them(tmp_path):
+    nested = ("p_list", "q_list", "rubric_ids", "rubric_weights", "graph_edges", "dag_q_list")
+    as_text = only(tmp_path, PUBLIC | {name: json.dumps(PUBLIC[name]) for name in nested})
+    plain = only(tmp_path, PUBLIC)
+    assert as_text.graph == plain.graph and as_text.paid.tolist() == plain.paid.tolist()
+    assert as_text.p.tolist() == plain.p.tolist() and as_text.q["gear"].tolist() == plain.q["gear"].tolist()
+    graph = RubricGraph.from_reward_model(REWARD_MODEL)
+    reward = make_verl_reward(lambda prompt, response, graph: [0.2, 0.9], log=True)
+    found = only(tmp_path, {"step": 3, **reward("", "", "", {"reward_model": REWARD_MODEL})})
+    assert found.graph.fingerprint() == graph.fingerprint() and found.paid.tolist() == pytest.approx([0.2, 0.612])
+    # a prompt without a rubric is passed over in this form too
+    empty = {"step": 3, **reward("", "", "", {})}
+    assert len(list(read_log(written(tmp_path, empty, PUBLIC)))) == 1
+
+
+def test_q_may_name_what_was_paid_and_null_says_nothing(tmp_path):
+    record = {name: value for name, value in PLAIN.items() if name != "paid"}
+    assert only(tmp_path, record | {"q": {"paid": [0.1, 0.3]}}).paid.tolist() == [0.1, 0.3]
+    got = only(tmp_path, record | {"paid": None, "step": None}, name="7.jsonl")
+    assert got.paid.tolist() == [0.2, 0.9] and got.step == 7
 
 
 def test_a_prompt_is_recognised_by_its_id_then_its_text_then_its_rubric(tmp_path):
@@ -117,6 +139,9 @@ def test_a_table_may_be_parquet(tmp_path):
     parquet.write_table(pyarrow.table({"prompt": ["x"]}), path)
     with pytest.raises(LogError, match="columns prompt: expected reward_model"):
         rubric_table(path)
+    path.write_bytes(b"no table")
+    with pytest.raises(LogError, match="data.parquet: not read as Parquet"):
+        rubric_table(path)
 
 
 def test_responses_to_a_prompt_share_their_graph(tmp_path):
@@ -130,6 +155,11 @@ def test_a_folder_is_read_in_the_order_of_its_steps(tmp_path):
         written(tmp_path, record, name=f"{step}.jsonl")
     assert [rollout.step for rollout in read_log(tmp_path)] == [3, 20, 100]
     assert [file.name for file in log_files(tmp_path)] == ["3.jsonl", "20.jsonl", "100.jsonl"]
+
+
+def test_a_name_that_only_looks_like_a_number_is_no_step(tmp_path):
+    record = {name: value for name, value in PUBLIC.items() if name != "step"}
+    assert only(tmp_path, record, name="²³.jsonl").step == 0
 
 
 def test_prompts_without_a_rubric_and_blank_lines_are_passed_over(tmp_path):
@@ -163,7 +193,7 @@ def test_progress_counts_every_byte(tmp_path):
         ({"q": 3}, "q: int: expected an object"),
         ({"q_list": None, "paid": "best"}, "paid='best': expected one of flat"),
         ({"step": "3"}, "step='3': expected a whole number"),
-        ({"rubric_ids": "r1"}, "rubric_ids: str: expected a list"),
+        ({"rubric_ids": "r1"}, "rubric_ids: a text that is not JSON: expected a list"),
         ({"rubric_ids": None}, "rubric_ids: missing"),
         ({"rubric_ids": ["r1", "r1"]}, "criterion r1: id occurs more than once"),
         ({"rubric_weights": None}, "rubric_weights: missing: .*--rubrics"),
@@ -171,7 +201,13 @@ def test_progress_counts_every_byte(tmp_path):
         ({"rubric_weights": [1, "2"]}, "rubric_weights: criterion r2: '2'"),
         ({"rubric_weights": [1, float("inf")]}, "criterion r2: weight=inf"),
         ({"graph_edges": {}}, "graph_edges: dict: expected a list"),
-        ({"graph_edges": "x"}, "graph_edges: str: expected a list"),
+        ({"graph_edges": "x"}, "graph_edges: a text that is not JSON: expected a list"),
+        ({"graph_edges": "{}"}, "graph_edges: dict: expected a list"),
+        ({"p_list": "[0.5, null]"}, "p_list: criterion r2: None: expected a score"),
+        ({"p_list": "[" * 100_000}, "p_list: a text that is not JSON"),
+        ({"rubric_ids": ["r1", None]}, "rubric_ids: None: expected texts or numbers"),
+        ({"step": 10**30}, "step=10+: expected a whole number"),
+        ({"q_list": None, "paid": []}, r"paid=\[\]: expected one of flat"),
         ({"graph_edges": [{"parent": "r1", "child": "r2"}]}, r"graph_edges\[0\].type=None"),
         ({"graph_edges": [{"parent": ["r1"], "child": "r2", "type": "weak"}]}, r"graph_edges\[0\].parent="),
         ({"graph_edges": [{"parent": "r1", "child": "r2", "type": "soft"}]}, "soft"),

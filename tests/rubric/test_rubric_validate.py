@@ -22,6 +22,8 @@ from reprise.rubric import (
 
 PAIR = graph_of("ab", [1, 1], "a>b weak")
 NAN, INF = float("nan"), float("inf")
+# beyond float64; beyond what Python prints
+HUGE, HUGEST = pytest.param(10**400, id="400 digits"), pytest.param(-(10**5000), id="5000 digits")
 
 
 def criteria(*ids):
@@ -43,7 +45,7 @@ def test_an_edges_own_retention_goes_before_that_of_its_type_and_a_vector_before
     assert aggregate(graph, [0, 1], retention=[0.3]).q[1] == pytest.approx(0.3)
 
 
-@pytest.mark.parametrize("value", [NAN, None, -0.1, 1.1, INF, "0.5", True])
+@pytest.mark.parametrize("value", [NAN, None, -0.1, 1.1, INF, "0.5", True, HUGE, HUGEST])
 def test_a_retention_that_is_no_share_is_refused_by_the_name_of_its_type(value):
     with pytest.raises(RetentionError, match=r"^retention\[weak\]="):
         aggregate(PAIR, [0.2, 0.9], retention={"weak": value})
@@ -58,7 +60,13 @@ def test_a_vector_of_retentions_is_checked(values):
         aggregate(PAIR, [0.2, 0.9], retention=values)
 
 
-@pytest.mark.parametrize("gamma", [-1, NAN, INF, "1", None, True])
+@pytest.mark.parametrize("retention", ["weak", ["x"], [[0.5], [0.5, 0.5]], [10**400], object()])
+def test_what_is_neither_a_map_nor_numbers_is_refused(retention):
+    with pytest.raises(RetentionError, match="^retention.*: expected"):
+        aggregate(PAIR, [0.2, 0.9], retention=retention)
+
+
+@pytest.mark.parametrize("gamma", [-1, NAN, INF, "1", None, True, HUGE])
 def test_an_exponent_is_a_finite_number_from_0_on(gamma):
     with pytest.raises(RetentionError, match="^gamma="):
         aggregate(PAIR, [0.2, 0.9], gamma=gamma)
@@ -106,6 +114,30 @@ def test_a_score_outside_its_range_is_refused_or_clamped_on_request(value):
     assert aggregate(PAIR, [1, value], clamp=True).p[1] == (1 if value > 1 else 0)
 
 
+def test_an_integer_beyond_floats_is_outside_too():
+    with pytest.raises(ScoreError, match="^score of criterion a, response 0: inf"):
+        aggregate(PAIR, [10**400, 0.5])
+    assert aggregate(PAIR, [10**400, -(10**400)], clamp=True).p.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    "scores", [[np.True_, np.False_], [np.array(1.0), np.array(0)], [[np.float32(1), np.int64(0)]]]
+)
+def test_numbers_of_numpy_in_a_list_are_no_missing_scores(scores):
+    assert aggregate(PAIR, scores).p.ravel().tolist() == [1, 0]
+
+
+def test_a_list_of_tensors_is_a_tensor():
+    torch = pytest.importorskip("torch")
+    p = torch.tensor([0.2, 0.9], dtype=torch.float64, requires_grad=True)
+    for scores in ([p[0], p[1]], [p]):
+        result = aggregate(PAIR, scores)
+        assert result.q.ravel().tolist() == pytest.approx([0.2, 0.612])
+        assert torch.autograd.grad(result.reward.sum(), p)[0].tolist() == pytest.approx([(1 + 0.9 * 0.4) / 2, 0.34])
+    with pytest.raises(ScoreError, match="^scores: expected rows of equal length"):
+        aggregate(PAIR, [p, p[:1]])
+
+
 def test_rounding_is_forgiven():
     result = aggregate(PAIR, [-1e-7, 1 + 1e-7])
     assert result.p.tolist() == [0, 1]
@@ -144,10 +176,16 @@ def test_what_is_no_id_is_refused(id):
         Edge("a", id, "weak")
 
 
-@pytest.mark.parametrize("weight", [NAN, INF, "5", None, True])
+@pytest.mark.parametrize("weight", [NAN, INF, "5", None, True, HUGE, HUGEST])
 def test_a_weight_is_a_finite_number(weight):
     with pytest.raises(GraphError, match="^criterion b: weight="):
         RubricGraph([Criterion("a", 1), Criterion("b", weight)]).validate()
+
+
+def test_weights_have_a_finite_sum():
+    with pytest.raises(GraphError, match=r"^weights \[1e\+308, 1e\+308\]: expected a finite sum"):
+        aggregate(graph_of("ab", [1e308, 1e308]), [1, 1])
+    assert aggregate(graph_of("ab", [10**300, 1e300]), [1, 1]).reward == 1
 
 
 def test_an_empty_rubric_has_no_reward():
@@ -280,5 +318,8 @@ def test_a_verdict_at_one_half_contradicts_nothing_and_a_wrong_probability_is_re
     for prob in (NAN, 1.5, None):
         with pytest.raises(ScoreError, match="^prob="):
             normalise_verdict(True, prob)
+    for met in ("false", None, 0):
+        with pytest.raises(ScoreError, match="^met="):
+            normalise_verdict(met, 0.9)
     with pytest.raises(ScoreError, match="^policy='drop'"):
         normalise_verdict(True, 0.5, "drop")

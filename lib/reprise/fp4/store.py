@@ -43,7 +43,10 @@ class GuidanceStore:
         return sorted(name for name in held if _NAME.fullmatch(name))
 
     def write(self, record: GuidanceRecord) -> str:
-        """Store a record under its trajectory and return where; one that was there is replaced as a whole."""
+        """Store a record under its trajectory and return where; one that was there is replaced as a whole.
+
+        Whoever is reading the old one meanwhile gets GuidanceDamaged, never a mixture, and can open it again.
+        """
         path, data = self._path(record.provenance.trajectory), layout.encode(record)
         self.fs.makedirs(self.folder, exist_ok=True)
         if self._local:

@@ -71,7 +71,8 @@ def quantise_file(
 
     Raises:
         NonFiniteInput, BlockShapeError: of `quantize`, with the tensor's name as site; nothing is written.
-        Fp4Error: not a safetensors file, one that this function wrote, or a tensor's new name is taken.
+        Fp4Error: not a safetensors file, one that this function wrote, a pattern that fits no name, or a tensor's new
+            name is taken.
         OSError: the source cannot be read or the target not written.
     """
     reports, others, written, entries = [], [], {}, {}
@@ -79,7 +80,11 @@ def quantise_file(
         metadata = file.metadata() or {}
         if METADATA in metadata:
             raise Fp4Error(f"{source}: metadata {METADATA!r}: it is quantised already, expected a file that is not")
-        for name in file.keys():
+        names = file.keys()
+        for pattern in only:
+            if names and not any(fnmatchcase(name, pattern) for name in names):
+                raise Fp4Error(f"only={pattern!r}: fits no tensor of {source}, expected a pattern of names")
+        for name in names:
             x = file.get_tensor(name)
             if x.dim() < 2 or x.dtype not in FLOATS or x.numel() == 0 or not any(fnmatchcase(name, p) for p in only):
                 others.append(name)
@@ -117,8 +122,8 @@ def read_file(path: str | Path) -> dict[str, torch.Tensor | Fp4Tensor]:
 
 
 def _opened(path: str | Path):
-    if not Path(path).is_file():
-        raise FileNotFoundError(2, "No such file", str(path))
+    if not Path(path).is_file():  # a folder, or a pipe that would block
+        raise FileNotFoundError(2, "No such file, or not a regular one", str(path))
     try:
         return safe_open(path, "pt")
     except SafetensorError as error:

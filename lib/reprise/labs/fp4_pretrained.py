@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,6 +12,7 @@ import pandas as pd
 import torch
 
 from reprise.chat import LocalModel
+from reprise.errors import RepriseError
 from reprise.fp4.discrepancy import adjacent_share
 from reprise.labs.fp4_experiments import Rollouts, compare, site_tables
 from reprise.labs.fp4_rl import Variant
@@ -42,12 +44,16 @@ def measure(
         model: what `LocalModel` takes, a packaged model or a Hugging Face folder of a Llama or a Qwen3-MoE.
         prompts: a set of `verifiable_prompts`; between the two paths the model is trained on its right answers.
         texts: prompts of yours instead, cut on the left to the shortest.
-        steps_apart, lr: AdamW steps between rollout and trainer.
+        steps_apart, lr: AdamW steps between rollout and trainer, their numbers increasing.
 
     Raises:
+        RepriseError: steps that do not increase.
         ModelUnavailable: the model is not installed.
         UnsupportedModel: its layers are not ones that `quant_path` knows.
     """
+    steps_apart = list(steps_apart)
+    if any(k <= before for before, k in pairwise([-1, *steps_apart])):
+        raise RepriseError(f"steps_apart={steps_apart}: expected increasing numbers of steps from 0")
     local, rng = LocalModel(model, device=device), np.random.default_rng(seed)
     texts = list(texts) or [task.prompt for task in draw_tasks(prompts, rng, SEQUENCES)]
     encoded = [local.tokenizer(text).input_ids for text in texts]

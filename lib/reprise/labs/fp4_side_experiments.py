@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
 
+from reprise.errors import RepriseError
 from reprise.fp4 import methods, side_information
 from reprise.fp4.capture import Capture, Site
 from reprise.fp4.methods import Path
@@ -62,7 +64,13 @@ def side_costs(
         lr: of these steps.
         sequences: prompts with their right answers.
         seed: of prompts, newer weights and permutation.
+
+    Raises:
+        RepriseError: lags that do not increase.
     """
+    lags = list(lags)
+    if any(lag <= before for before, lag in pairwise([-1, *lags])):
+        raise RepriseError(f"lags={lags}: expected increasing numbers of steps from 0")
     draw, updates, shuffle = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(3))
     asked = world.prompts(draw, sequences)
     ids = torch.from_numpy(np.hstack([asked, world.answers(asked)]))

@@ -126,12 +126,16 @@ def _row(choices: KeptChoices, case: Case, condition: str, text: str) -> dict:
 
 
 def shares(rows: pd.DataFrame, by: str = "condition") -> pd.DataFrame:
-    """Share of right choices with its Wilson interval, in the order in which the conditions occur."""
+    """Share of right choices with its Wilson interval, in the order in which the conditions occur.
+
+    Returns:
+        columns `by`, questions, right, low, high, and the means of tokens and followed where `rows` has them.
+    """
     found = []
     for name, part in rows.groupby(by, sort=False):
         low, high = wilson_interval(int(part.right.sum()), len(part))
-        mean = {"right": part.right.mean(), "low": low, "high": high, "tokens": part.tokens.mean()}
-        found.append({by: name, "questions": len(part), **mean, "followed": part.followed.mean()})
+        row = {by: name, "questions": len(part), "right": part.right.mean(), "low": low, "high": high}
+        found.append(row | {column: part[column].mean() for column in ("tokens", "followed") if column in part})
     return pd.DataFrame(found)
 
 

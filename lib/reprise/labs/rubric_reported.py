@@ -17,6 +17,7 @@ from math import sqrt
 from typing import NamedTuple
 
 from reprise.errors import RepriseError
+from reprise.rubric.build import candidate_count
 from reprise.stats import Interval, student_quantile
 
 SAME, WITHIN, NO = "same digit", "within rounding", "no"
@@ -97,9 +98,14 @@ def welch_interval(first: tuple[float, float], second: tuple[float, float], runs
         first, second: mean and standard deviation over runs.
         runs: behind each of them, at least 2.
 
+    Raises:
+        RepriseError: fewer runs, or none of them differ.
+
     Source: B. L. Welch, Biometrika 34 (1947) 28-35.
     """
     variances = [deviation**2 / runs for _, deviation in (first, second)]
+    if not sum(variances) > 0 or runs < 2:
+        raise RepriseError(f"runs={runs}, deviations {first[1]}, {second[1]}: expected at least 2 runs that differ")
     degrees = sum(variances) ** 2 / sum(v**2 / (runs - 1) for v in variances)
     estimate = first[0] - second[0]
     half_width = student_quantile(degrees) * sqrt(sum(variances))
@@ -126,11 +132,7 @@ def implied_correlation(deviations: Sequence[str], of_mean: str) -> tuple[float,
 
 
 def possible_candidates(criteria: int) -> dict[int, list[int]]:
-    """Numbers of candidate edges that the role rule can give, by number of foundations.
-
-    Foundations license foundations, bonuses and penalties, triggers license bonuses and penalties:
-
-        f (f - 1) + f d + t d,     d = criteria - f - t dependants
+    """Numbers of candidate edges that the role rule can give, by number of foundations; see `candidate_pairs`.
 
     Source: GEAR, appendix A.
 
@@ -140,6 +142,6 @@ def possible_candidates(criteria: int) -> dict[int, list[int]]:
     found = {}
     for foundations in range(criteria + 1):
         rest = criteria - foundations
-        counts = {foundations * (foundations - 1) + (foundations + t) * (rest - t) for t in range(rest + 1)}
+        counts = {candidate_count(foundations, rest - triggers, triggers) for triggers in range(rest + 1)}
         found[foundations] = sorted(counts)
     return found

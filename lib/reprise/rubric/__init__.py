@@ -24,16 +24,19 @@ Where to find what the paper describes:
 Source: GEAR. Exact marginals without enumeration, their bounds and learned retentions are ours.
 """
 
+from reprise.rubric import adapters, judges
 from reprise.rubric.adapters import make_trl_reward, make_verl_reward
 from reprise.rubric.aggregate import DEFAULT_RETENTION, METHODS, Aggregation, aggregate
 from reprise.rubric.batch import INFERENCES, RULES, PackedProgram, compile_batch
 from reprise.rubric.build import BuildStats, build_graph
 from reprise.rubric.errors import ExactTooLarge, GraphError, RetentionError, RubricError, ScoreError
+from reprise.rubric.farming import Audit, audit
 from reprise.rubric.graph import Criterion, Edge, EdgeType, Role, RubricGraph
 from reprise.rubric.judges import LocalJudge, OpenAIJudge, RuleJudge
-from reprise.rubric.leakage import FCPReport, fcp_metrics
+from reprise.rubric.leakage import FCPReport, Scored, fcp_metrics
 from reprise.rubric.retention_fit import fit_retention
 from reprise.rubric.rewire import rewire_random, untype
+from reprise.rubric.rollout_log import Rollout, read_log
 from reprise.rubric.validate import Validation, normalise_verdict, project_edges
 
 __all__ = [
@@ -42,6 +45,7 @@ __all__ = [
     "METHODS",
     "RULES",
     "Aggregation",
+    "Audit",
     "BuildStats",
     "Criterion",
     "Edge",
@@ -54,20 +58,26 @@ __all__ = [
     "PackedProgram",
     "RetentionError",
     "Role",
+    "Rollout",
     "RubricError",
     "RubricGraph",
     "RuleJudge",
     "ScoreError",
+    "Scored",
     "Validation",
+    "adapters",
     "aggregate",
+    "audit",
     "build_graph",
     "compile_batch",
     "fcp_metrics",
     "fit_retention",
+    "judges",
     "make_trl_reward",
     "make_verl_reward",
     "normalise_verdict",
     "project_edges",
+    "read_log",
     "rewire_random",
     "untype",
 ]

@@ -52,7 +52,8 @@ def make_verl_reward(
         on_missing: what a missing score does; see `RewardRows`.
         column: where the rubric stands in extra_info.
         prompt_column: where the prompt stands in extra_info; verl itself passes none. Text or messages.
-        log: add what `reprise rubric audit` reads, each field as JSON text, which verl's metrics leave alone.
+        log: add what `reprise rubric audit` reads, each field as JSON text, which verl's metrics leave alone. A
+            response with a missing score is a line the audit refuses, or counts and leaves out by --skip-bad-lines.
         name: of the function.
         options: further arguments of `aggregate`.
 
@@ -74,6 +75,8 @@ def make_verl_reward(
 
     def rows(responses: Sequence[str], extra_infos: Sequence | None) -> list[Row]:
         infos = [None] * len(responses) if extra_infos is None else extra_infos
+        if len(infos) != len(responses):
+            raise RubricError(f"extra_infos: {len(infos)}: expected {len(responses)}, one a response")
         return [row(*each) for each in zip(responses, infos, strict=True)]
 
     if shape == "batch":
@@ -130,6 +133,10 @@ def make_trl_reward(
         records = columns.get(column, columns.get("rubric_graph"))
         if records is None:
             raise RubricError(f"column {column!r}: not in the data set: expected it, or rubric_graph")
+        if not len(prompts) == len(records) == len(completions):
+            raise RubricError(
+                f"{len(prompts)} prompts, {len(records)} rubrics: expected {len(completions)}, one a completion"
+            )
         return [
             Row(message_text(prompt), _completion_text(completion), graph_of(record))
             for prompt, completion, record in zip(prompts, completions, records, strict=True)
@@ -202,9 +209,11 @@ def _reported(rows: Sequence[RewardRow], name: str, columns: Mapping[str, Any]) 
 
 
 def _completion_text(completion: Any) -> str:
-    """A completion's text; of a conversation, what the assistant said in it."""
-    if isinstance(completion, str):
-        return completion
+    """A completion's text, none where there is no completion; of a conversation, what the assistant said in it."""
+    if completion is None or isinstance(completion, str):
+        return completion or ""
+    if isinstance(completion, Mapping) or not all(isinstance(turn, Mapping) for turn in completion):
+        raise RubricError(f"completion: {type(completion).__name__}: expected a text, or a list of messages")
     said = [turn for turn in completion if turn.get("role", "assistant") == "assistant"]
     return "\n".join(message_text([turn]) for turn in said)
 

@@ -13,6 +13,7 @@ from tqdm import tqdm
 from reprise.errors import RepriseError
 from reprise.rubric.aggregate import METHODS, aggregate
 from reprise.rubric.batch import INFERENCES
+from reprise.rubric.errors import RubricError
 from reprise.rubric.farming import Audit, CriterionLeak, EdgeLeak, StepLeak, audit
 from reprise.rubric.leakage import THRESHOLD, FCPReport
 from reprise.rubric.rollout_log import Rollout, log_files, read_log, rubric_table
@@ -80,8 +81,11 @@ def score(log, rubrics, repeats, inference):
 
 def rewards(rollout: Rollout, inference: str) -> dict:
     """Rewards of one response, by aggregation."""
-    found = {method: aggregate(rollout.graph, rollout.p, method, inference) for method in METHODS}
-    paid = aggregate(rollout.graph, rollout.paid, "flat").reward
+    try:
+        found = {method: aggregate(rollout.graph, rollout.p, method, inference) for method in METHODS}
+        paid = aggregate(rollout.graph, rollout.paid, "flat").reward
+    except RubricError as error:
+        raise RubricError(f"prompt {rollout.prompt}, step {rollout.step}: {error}") from error
     values = {name: each.reward for name, each in found.items()}
     gear = found["gear"]
     used = {"inference": gear.inference_used, "fingerprint": gear.fingerprint}
@@ -93,6 +97,8 @@ def one_sentence() -> Iterator[None]:
     """What the system refuses (no such file, no permission) as a RepriseError."""
     try:
         yield
+    except BrokenPipeError:  # `| head` has seen enough; Click ends quietly
+        raise
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         raise RepriseError(f"{where}{error.strerror or error}") from error
@@ -139,7 +145,7 @@ def report_lines(found: Audit, bad: list[str] | None, top: int) -> Iterator[str]
     steps = f"{len(found.steps)} steps" if len(found.steps) > 1 else "1 step"
     yield f"{fcp.responses} responses to {found.prompts} prompts in {steps}"
     if bad:
-        yield f"{len(bad)} lines left out; the first: {bad[0]}"
+        yield f"{len(bad)} lines left out; the first: {_printable(bad[0])}"
     yield (
         f"{fcp.violated} cases of a met criterion with an unmet parent, {fcp.satisfied} with a met one; "
         f"edges {', '.join(fcp.edge_types)}, met from {fcp.threshold:g}"
@@ -238,9 +244,14 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4f}"
 
 
+def _printable(text: str) -> str:
+    """Control characters of names do not reach the terminal."""
+    return text if text.isprintable() else repr(text)[1:-1]
+
+
 def _table(head: list[str], rows: list[list[str]]) -> Iterator[str]:
-    """Lines of a table; control characters of names do not reach the terminal."""
-    cells = [[repr(text)[1:-1] if not text.isprintable() else text for text in row] for row in (head, *rows)]
+    """Lines of a table."""
+    cells = [[_printable(text) for text in row] for row in (head, *rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for row in cells:
         yield "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()

@@ -7,7 +7,7 @@ comes back is checked against the question, and only an answer that passed is ke
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from reprise.rubric.judging import JudgeFailed, Label, Pair
 from reprise.rubric.validate import normalise_verdict
 
 NO_SUCH_FORMAT = (400, 415, 422, 501)  # statuses by which endpoints refuse a response format
+PLAIN = {"type": "json_object"}
 HOPELESS = (401, 403, 404)  # wrong key or model: no smaller batch would fare better
 
 
@@ -84,52 +85,58 @@ class OpenAIJudge:
     def _answer(self, question: Question) -> list:
         if (kept := self._kept(question)) is not None:
             return kept
-        try:
-            reply = self.chat.chat(question.messages, self._format(question))
-        except EndpointRefused as error:
-            self._give_up_schemas(error)
-            reply = self.chat.chat(question.messages, self._format(question))
-        return self._read(question, reply)
+        for form in (forms := self._forms(question)):
+            try:
+                reply = self.chat.chat(question.messages, form)
+            except EndpointRefused as error:
+                _refused(error, last=form is forms[-1])
+            else:
+                return self._read(question, reply, form)
 
     async def _aanswer(self, question: Question) -> list:
         if (kept := self._kept(question)) is not None:
             return kept
-        try:
-            reply = await self.chat.achat(question.messages, self._format(question))
-        except EndpointRefused as error:
-            self._give_up_schemas(error)
-            reply = await self.chat.achat(question.messages, self._format(question))
-        return self._read(question, reply)
+        for form in (forms := self._forms(question)):
+            try:
+                reply = await self.chat.achat(question.messages, form)
+            except EndpointRefused as error:
+                _refused(error, last=form is forms[-1])
+            else:
+                return self._read(question, reply, form)
 
-    def _format(self, question: Question) -> dict[str, Any]:
-        if not self._schemas:
-            return {"type": "json_object"}
+    def _forms(self, question: Question) -> list[dict[str, Any]]:
+        """Response formats to ask for, in order."""
         schema = {"name": question.name, "strict": True, "schema": question.schema}
-        return {"type": "json_schema", "json_schema": schema}
-
-    def _give_up_schemas(self, error: EndpointRefused) -> None:
-        """Ask for plain JSON from now on, if that may be what the endpoint refused."""
-        if error.status in HOPELESS:
-            raise error
-        if error.status not in NO_SUCH_FORMAT or not self._schemas:
-            raise JudgeFailed(str(error)) from error
-        self._schemas = False
+        return [{"type": "json_schema", "json_schema": schema}, PLAIN] if self._schemas else [PLAIN]
 
     def _kept(self, question: Question) -> list | None:
         text = None if self.cache is None else self.cache.get(self._address(question))
-        return None if text is None else question.read(text)
+        try:
+            return None if text is None else question.read(text)
+        except JudgeFailed:  # kept by another version of this library
+            return None
 
     def _address(self, question: Question) -> dict[str, Any]:
         # without the response format: which of the two the endpoint takes is no part of the question
         return {"endpoint": self.chat.base_url, **self.chat.request(question.messages)}
 
-    def _read(self, question: Question, reply: Reply) -> list:
+    def _read(self, question: Question, reply: Reply, form: Mapping[str, Any]) -> list:
+        if form is PLAIN:  # taken where a schema was not: that was refused, and not the question
+            self._schemas = False
         if reply.finish == "length":
             raise JudgeFailed(f"{question.name}: the reply was cut off: expected a shorter one, or more max_tokens")
         answer = question.read(reply.text)
         if self.cache is not None:
             self.cache.put(self._address(question), reply.text)
         return answer
+
+
+def _refused(error: EndpointRefused, last: bool) -> None:
+    """Return where another response format may be taken; else the question failed, or all of them will."""
+    if error.status in HOPELESS:
+        raise error
+    if last or error.status not in NO_SUCH_FORMAT:
+        raise JudgeFailed(str(error)) from error
 
 
 def _missing(error: Exception, criteria: int) -> list[float]:

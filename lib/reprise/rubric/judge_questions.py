@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from reprise.rubric.errors import shown
 from reprise.rubric.graph import Criterion, EdgeType, Role
 from reprise.rubric.judging import NO_EDGE, JudgeFailed, Label, Pair
 from reprise.rubric.validate import is_share
@@ -83,11 +84,11 @@ def ask_scores(prompt: str, response: str, criteria: Sequence[Criterion]) -> Que
     def verdict(row: Mapping[str, Any]) -> tuple[bool, float]:
         met, probability = row["met"], row.get("probability")
         if not isinstance(met, bool):
-            raise JudgeFailed(f"met={met!r}: expected true or false")
+            raise JudgeFailed(f"met={shown(met)}: expected true or false")
         if probability is None:
             return met, float(met)
         if not is_share(probability):
-            raise JudgeFailed(f"probability={probability!r}: expected 0 <= probability <= 1")
+            raise JudgeFailed(f"probability={shown(probability)}: expected 0 <= probability <= 1")
         return met, float(probability)
 
     return _question("verdicts", SCORES, given, item, len(criteria), verdict)

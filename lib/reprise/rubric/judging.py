@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from reprise.rubric.errors import RubricError
+from reprise.rubric.errors import RubricError, shown
 from reprise.rubric.graph import Criterion, EdgeType, Role, RubricGraph
 from reprise.rubric.validate import is_share
 
@@ -45,7 +45,7 @@ class Label:
 
     def __post_init__(self):
         if not is_share(self.confidence):
-            raise JudgeFailed(f"confidence={self.confidence!r}: expected 0 <= confidence <= 1")
+            raise JudgeFailed(f"confidence={shown(self.confidence)}: expected 0 <= confidence <= 1")
 
 
 class GraphJudge(Protocol):

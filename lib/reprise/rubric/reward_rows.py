@@ -98,7 +98,8 @@ class RewardRows:
         done: list[RewardRow | None] = [None] * len(rows)
         groups: dict[str, list[int]] = {}
         for k, row in enumerate(rows):
-            if row.graph is None:
+            # an empty rubric has no reward; unless that is allowed, its fingerprint refuses it
+            if row.graph is None or not row.graph.criteria and self.on_missing == "none":
                 done[k] = RewardRow(np.nan, np.nan, 0, np.zeros(0), np.zeros(0), None)
             else:
                 groups.setdefault(row.graph.fingerprint(), []).append(k)
@@ -110,6 +111,9 @@ class RewardRows:
         return done
 
     def _scores(self, answer: Any, graph: RubricGraph) -> np.ndarray:
+        if inspect.iscoroutine(answer):
+            answer.close()
+            raise ScoreError("scores: a coroutine from a function that is none: expected an `async def` scorer")
         p, single = as_scores(answer, graph.ids)
         if not single:
             raise ScoreError(f"scores: shape {tuple(p.shape)}: expected {len(graph)}, one a criterion")
@@ -146,7 +150,10 @@ def graph_of(record: Any) -> RubricGraph | None:
     if record is None or isinstance(record, float) and np.isnan(record):
         return None
     if not isinstance(record, str):
-        record = json.dumps(_plain(record), sort_keys=True)
+        try:
+            record = json.dumps(_plain(record), sort_keys=True)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise GraphError(f"reward_model: {error}: expected what JSON can hold") from None
     return _parsed(record)
 
 
@@ -159,7 +166,8 @@ def _parsed(text: str) -> RubricGraph | None:
     if not record or isinstance(record, Mapping) and record.get("rubrics") is None:
         return None
     graph = RubricGraph.from_reward_model(record)
-    graph.validate()
+    if graph.criteria:
+        graph.validate()
     return graph
 
 

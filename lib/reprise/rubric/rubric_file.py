@@ -100,6 +100,6 @@ def _read(record: Any, number: int) -> PromptRubric:
     for holder in (record, _object(record.get("reward_model")), _object(extra.get("reward_model"))):
         if holder.get("rubrics"):
             prompt = record.get("prompt") or extra.get("prompt") or holder.get("prompt")
-            id = record.get("prompt_id") or record.get("id") or number
+            id = next(each for each in (record.get("prompt_id"), record.get("id"), number) if each is not None)
             return PromptRubric(str(id), message_text(prompt), RubricGraph.from_reward_model(holder))
     raise RubricFileError("rubrics: expected a list of {criterion, points}, at the top or in reward_model")
