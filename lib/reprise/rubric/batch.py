@@ -25,12 +25,13 @@ import numpy as np
 from reprise.rubric import gates, registers
 from reprise.rubric.bounds import upper_bound
 from reprise.rubric.elimination import eliminate
-from reprise.rubric.errors import RubricError, ScoreError
+from reprise.rubric.errors import GraphError, RubricError, ScoreError
 from reprise.rubric.graph import Edge, RubricGraph
-from reprise.rubric.marginals import MAX_TERMS
+from reprise.rubric.marginals import MAX_TERMS, check_limit
+from reprise.rubric.padding import masked, padded
 from reprise.rubric.programs import program_for
 from reprise.rubric.retention import check_exponent, edge_retention
-from reprise.rubric.scores import choose, in_range, refuse_missing, torch_of
+from reprise.rubric.scores import as_floats, as_numpy, choose, in_range, refuse_missing, torch_of
 from reprise.rubric.validate import denominator as denominator_of
 
 INFERENCES = ("mean_field", "exact", "auto", "bounds")
@@ -55,18 +56,28 @@ def compile_batch(
         denominator: "positive" divides rewards by the positive weights, "abs" by all of them without their sign.
 
     Raises:
-        GraphError: a graph is not valid, or its denominator is zero.
-        RubricError: an unknown choice, or no graph.
+        GraphError: a graph is not valid, or its denominator is zero; of several graphs the message names which.
+        RubricError: an unknown choice, no number in max_terms, or no graph.
     """
     graphs = tuple(graphs)
     choose("inference", inference, INFERENCES)
     choose("denominator", denominator, DENOMINATORS)
+    check_limit(max_terms)
     if not graphs:
         raise RubricError("graphs: expected at least one")
+    many = len(graphs) > 1
+    scales = np.array([_scale(graph, denominator, f"graphs[{g}]: " * many) for g, graph in enumerate(graphs)])
     programs, used = zip(*(program_for(graph, inference, max_terms) for graph in graphs), strict=True)
-    scales = np.array([denominator_of(graph, denominator) for graph in graphs])
     sizes = [len(graph) for graph in graphs], [len(graph.edges) for graph in graphs]
     return PackedProgram(graphs, used, sum(each.terms for each in programs), registers.pack(programs, *sizes), scales)
+
+
+def _scale(graph: RubricGraph, denominator: str, where: str) -> float:
+    try:
+        graph.validate()
+        return denominator_of(graph, denominator)
+    except GraphError as error:
+        raise GraphError(f"{where}{error}") from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,9 +145,10 @@ class PackedProgram:
         """Probability of each criterion's event, its parents considered.
 
         Args:
-            p: (rows,) or (rows, responses) scores in [0, 1]; an array or a tensor.
+            p: (rows,) or (rows, responses) scores in [0, 1]; an array, a tensor or lists. Whole numbers become float64.
             retention: None for the defaults, a mapping from edge types, or one value for each of `edges`.
-            gamma: exponent on the retentions, >= 0; 0 suppresses nothing.
+            gamma: exponent on the retentions, >= 0; 0 suppresses nothing. Gradients are finite unless 0 < gamma < 1,
+                where the slope of a retention of 0 is infinite.
             rule: how several parents are combined; rules other than "product" are mean field only.
 
         Returns:
@@ -206,7 +218,7 @@ class PackedProgram:
     def bounds(self, p: Any, retention: Any = None, gamma: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
         """Lower (mean field) and upper bound of the exact marginals: (rows, responses) float64 arrays, no gradient."""
         p, flat = self._columns(p)
-        p, kept = (_plain(each) for each in (p, edge_retention(self.edges, retention, gamma)))
+        p, kept = (as_numpy(each) for each in (p, edge_retention(self.edges, retention, gamma)))
         lower, upper, first = gates.combined(self._layers, p, kept, "product"), [], 0
         for graph, rows in zip(self.graphs, self.rows, strict=True):
             upper.append(upper_bound(graph, p[rows], kept[first : first + len(graph.edges)]))
@@ -215,9 +227,15 @@ class PackedProgram:
         return (lower[:, 0], upper[:, 0]) if flat else (lower, upper)
 
     def hard(self, p: Any, threshold: float = 0.5, transitive: bool = False) -> Any:
-        """Scores of criteria whose parents are met, 0 for the others; see `reprise.rubric.gates`."""
+        """Scores of criteria whose parents are met, 0 for the others; see `reprise.rubric.gates`.
+
+        Raises:
+            ScoreError: as `marginals`.
+            RubricError: threshold is no number in [0, 1].
+        """
+        gates.check_threshold(threshold)
         p, flat = self._columns(p)
-        open_ = gates.hard_gates(self._layers, _plain(p) >= threshold, transitive)
+        open_ = gates.hard_gates(self._layers, as_numpy(p) >= threshold, transitive)
         q = p * (open_ if torch_of(p) is None else p.new_tensor(open_))
         return q[:, 0] if flat else q
 
@@ -225,17 +243,19 @@ class PackedProgram:
         """Expected signed utility of each response: sum of w q over the denominator; not clipped, never above 1.
 
         Args:
-            q: (rows,) or (rows, responses).
-            mask: (graphs, responses) bool, False for a response that is not there; its reward is 0.
+            q: (rows,) or (rows, responses); array, tensor or lists. NaN makes the reward NaN.
+            mask: of the shape returned, bool; False for a response that is not there: its reward is 0, whatever its q.
 
         Returns:
             (graphs,) or (graphs, responses).
 
+        Raises:
+            ScoreError: q has another number of rows, mask another shape or other values.
+
         Source: GEAR, equations 2 and 14.
         """
+        q, flat = self._by_row("q", q)
         torch = torch_of(q)
-        flat = q.ndim == 1
-        q = q[:, None] if flat else q
         if torch is None:
             reward = np.add.reduceat(q * self._shares.astype(q.dtype, copy=False), self._starts, axis=0)
         else:
@@ -243,52 +263,35 @@ class PackedProgram:
             utility = q * q.new_tensor(self._shares)
             reward = utility.new_zeros(len(self.graphs), q.shape[1]).index_add(0, owner, utility)
         if mask is not None:
-            reward = reward * mask
+            reward = masked(reward, mask, flat)
         return reward[:, 0] if flat else reward
 
     def pad(self, scores: Sequence[Any]) -> tuple[Any, Any]:
         """Scores of prompts with different numbers of responses as one block.
 
         Args:
-            scores: for each graph (its responses, its criteria), all arrays or all tensors.
+            scores: for each graph (its responses, its criteria), all tensors, or arrays and lists.
 
         Returns:
             (p, mask): (rows, most responses) with 0 where there is none, and (graphs, most responses) bool.
+
+        Raises:
+            ScoreError: another number of blocks, a block of another shape, or tensors beside other kinds.
         """
-        if len(scores) != len(self.graphs):
-            raise ScoreError(f"scores: {len(scores)} blocks: expected one for each of {len(self.graphs)} graphs")
-        for g, (block, graph) in enumerate(zip(scores, self.graphs, strict=True)):
-            if block.ndim != 2 or block.shape[1] != len(graph):
-                shape = tuple(block.shape)
-                raise ScoreError(f"scores[{g}]: shape {shape}: expected (responses, {len(graph)} criteria)")
-        most = max(len(block) for block in scores)
-        xp = torch_of(*scores) or np
-        wide = [
-            xp.zeros((len(graph), most), dtype=block.dtype) for block, graph in zip(scores, self.graphs, strict=True)
-        ]
-        if xp is np:
-            for target, block in zip(wide, scores, strict=True):
-                target[:, : len(block)] = block.T
-        else:
-            wide = [xp.cat([b.T, b.new_zeros(b.shape[1], most - len(b))], 1) for b in scores]
-        mask = np.arange(most) < np.array([len(block) for block in scores])[:, None]
-        return xp.concatenate(wide), mask if xp is np else xp.as_tensor(mask, device=scores[0].device)
+        return padded(scores, self.graphs)
+
+    def _by_row(self, name: str, values: Any) -> tuple[Any, bool]:
+        """Floats as (rows, responses), and whether they were one column."""
+        values = as_floats(name, values)
+        if values.ndim not in (1, 2) or values.shape[0] != len(self.ids):
+            shape = tuple(values.shape)
+            raise ScoreError(
+                f"{name}: shape {shape}: expected {len(self.ids)} rows, one a criterion, and a column a response"
+            )
+        return (values[:, None], True) if values.ndim == 1 else (values, False)
 
     def _columns(self, p: Any) -> tuple[Any, bool]:
         """Checked scores as (rows, responses), and whether they were one column."""
-        if torch_of(p) is None:
-            p = np.asarray(p)
-            p = p if p.dtype in (np.float32, np.float64) else p.astype(np.float64)
-        if p.ndim not in (1, 2) or p.shape[0] != len(self.ids):
-            shape = tuple(p.shape)
-            raise ScoreError(
-                f"p: shape {shape}: expected {len(self.ids)} rows, one a criterion, and a column a response"
-            )
-        flat = p.ndim == 1
-        p = p[:, None] if flat else p
+        p, flat = self._by_row("p", p)
         refuse_missing(p, self.ids, criteria_axis=0)
         return in_range(p, self.ids, criteria_axis=0), flat
-
-
-def _plain(values: Any) -> np.ndarray:
-    return np.asarray(values if torch_of(values) is None else values.detach().cpu().numpy(), np.float64)

@@ -46,7 +46,7 @@ def eliminate(graph: RubricGraph, p: Any, retention: Any, max_table: int = MAX_T
     for response in range(p.shape[1]):
         tables = _tables(graph, p[:, response], retention, xp)
         columns.append(xp.stack([run(*(tables[name] for name in names)) for run, names in plans]))
-    return xp.stack(columns, 1)
+    return xp.stack(columns, 1) if columns else p
 
 
 def _plan(graph: RubricGraph, i: int, max_table: int) -> tuple[Any, list[tuple]]:

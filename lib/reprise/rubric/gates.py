@@ -19,7 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from reprise.rubric.errors import RubricError, shown
 from reprise.rubric.graph import RubricGraph
+from reprise.rubric.validate import is_share
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,12 @@ def layers(graphs: Sequence[RubricGraph]) -> list[Layer]:
             present[k, : len(above)] = True
         made.append(Layer(np.array([i for i, _ in members], np.intp), parents, edges, present))
     return made
+
+
+def check_threshold(threshold: Any) -> None:
+    """Raise RubricError unless threshold is a number in [0, 1]: beyond 1, or NaN, it would close every child."""
+    if not is_share(threshold):
+        raise RubricError(f"threshold={shown(threshold)}: expected 0 <= threshold <= 1")
 
 
 def hard_gates(batch: Sequence[Layer], met: np.ndarray, transitive: bool) -> np.ndarray:

@@ -26,9 +26,10 @@ Source: GEAR, equations 6-13. The paper enumerates; the moment program is ours.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from numbers import Real
+from typing import Any, NamedTuple
 
-from reprise.rubric.errors import ExactTooLarge
+from reprise.rubric.errors import ExactTooLarge, RubricError, shown
 from reprise.rubric.graph import RubricGraph
 
 MAX_TERMS = 200_000
@@ -83,12 +84,20 @@ def mean_field_program(graph: RubricGraph) -> Program:
     return Program(tuple(operations), tuple(register[i] for i in range(len(graph))), terms)
 
 
+def check_limit(max_terms: Any) -> None:
+    """Raise RubricError unless max_terms is a number; NaN is none."""
+    if not isinstance(max_terms, Real) or isinstance(max_terms, bool) or max_terms != max_terms:
+        raise RubricError(f"max_terms={shown(max_terms)}: expected a number of terms")
+
+
 def exact_program(graph: RubricGraph, max_terms: int = MAX_TERMS) -> Program:
     """Marginals of the Bayesian network, by moments.
 
     Raises:
         ExactTooLarge: the program would have more than `max_terms` terms.
+        RubricError: max_terms is no number.
     """
+    check_limit(max_terms)
     compiler = _Compiler(graph, max_terms)
     outputs = {i: compiler.register_of(1 << k) for k, i in enumerate(compiler.order)}
     return Program(tuple(compiler.operations), tuple(outputs[i] for i in range(len(graph))), compiler.terms)

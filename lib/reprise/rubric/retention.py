@@ -52,7 +52,7 @@ def edge_retention(edges: Sequence[Edge], retention: Any = None, gamma: float = 
         edges: an edge's own retention goes before that of its type.
         retention: None, a mapping from types to values, or one value for each edge as array or tensor, which goes
             before everything else and may carry a gradient.
-        gamma: >= 0.
+        gamma: >= 0; between 0 and 1 the slope of a retention of 0 is infinite.
 
     Returns:
         (edges,) float64 array, or the tensor that was given.

@@ -43,15 +43,7 @@ def as_scores(scores: Any, ids: Sequence[str]) -> tuple[Any, bool]:
     Raises:
         ScoreError: another shape; too few or too many scores.
     """
-    if isinstance(scores, list | tuple) and scores and all(torch_of(each) is not None for each in scores):
-        try:
-            scores = torch_of(scores[0]).stack(list(scores))
-        except RuntimeError:
-            raise ScoreError("scores: expected rows of equal length") from None
-    if (torch := torch_of(scores)) is not None:
-        values = scores if scores.is_floating_point() else scores.to(torch.float64)
-    else:
-        values = _as_floats(scores)
+    values = as_floats("scores", scores)
     if values.ndim not in (1, 2) or values.shape[-1] != len(ids):
         raise ScoreError(
             f"scores: shape {tuple(values.shape)}: expected {len(ids)} scores, or one row of {len(ids)} a response"
@@ -59,19 +51,32 @@ def as_scores(scores: Any, ids: Sequence[str]) -> tuple[Any, bool]:
     return (values[None], True) if values.ndim == 1 else (values, False)
 
 
-def _as_floats(scores: Any) -> np.ndarray:
-    if isinstance(scores, np.ndarray) and scores.dtype.kind in "fiub":
-        return scores if scores.dtype in (np.float32, np.float64) else scores.astype(np.float64)
+def as_floats(name: str, values: Any) -> Any:
+    """Numbers of any shape as an array or tensor of floats, NaN for what is none; whole numbers become float64.
+
+    Raises:
+        ScoreError: rows of different lengths; the message starts with `name`.
+    """
+    uneven = ScoreError(f"{name}: expected rows of equal length")
+    if isinstance(values, list | tuple) and values and all(torch_of(each) is not None for each in values):
+        try:
+            values = torch_of(values[0]).stack(list(values))
+        except RuntimeError:
+            raise uneven from None
+    if (torch := torch_of(values)) is not None:
+        return values if values.is_floating_point() else values.to(torch.float64)
+    if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
+        return values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
     try:
-        cells = np.array(scores, dtype=object)
+        cells = np.array(values, dtype=object)
     except ValueError:
-        raise ScoreError("scores: expected rows of equal length") from None
+        raise uneven from None
+    if any(isinstance(cell, list | tuple) or getattr(cell, "ndim", 0) for cell in cells.ravel()):
+        raise uneven
     return np.array([_number(cell) for cell in cells.ravel()], np.float64).reshape(cells.shape)
 
 
 def _number(cell: Any) -> float:
-    if isinstance(cell, list | tuple) or isinstance(cell, np.ndarray) and cell.ndim:
-        raise ScoreError("scores: expected rows of equal length")
     if isinstance(cell, Real | np.bool_):
         try:
             return float(cell)
@@ -80,6 +85,11 @@ def _number(cell: Any) -> float:
     if isinstance(cell, np.ndarray) or torch_of(cell) is not None:
         return _number(cell.item())  # one number in an array or a tensor of its own
     return float("nan")
+
+
+def as_numpy(values: Any) -> np.ndarray:
+    """Float64 copy or view without a gradient; by way of double, as NumPy has no bfloat16."""
+    return np.asarray(values if torch_of(values) is None else values.detach().cpu().double().numpy(), np.float64)
 
 
 def in_range(p: Any, ids: Sequence[str], clamp: bool = False, criteria_axis: int = 1) -> Any:
