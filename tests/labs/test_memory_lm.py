@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from reprise.chat import available
 from reprise.labs import lm_practice, lm_probe, memory_lm
 from reprise.labs.convention_sandbox import CONVENTIONS, HUMAN_GUIDELINE, SLOTS, SPACE, draw_task
 from reprise.labs.lm_choices import Choice, KeptChoices, NotKept
@@ -197,7 +198,10 @@ def committed():
     return folder if (folder / "lm_run.json").is_file() else pytest.skip("no run is kept")
 
 
-@pytest.mark.parametrize("part", ["probe", "practice", "tuner"])
+NEEDS_ENCODER = [pytest.mark.slow, pytest.mark.skipif(bool(available("minilm-l6-v2")), reason="minilm-l6-v2")]
+
+
+@pytest.mark.parametrize("part", ["probe", "practice", "tuner", pytest.param("loop", marks=NEEDS_ENCODER)])
 def test_the_committed_tables_follow_from_the_kept_answers(part):
     folder = committed()
     for name, frame in memory_lm.tables(KeptChoices(folder), [part]).items():

@@ -25,11 +25,13 @@ from reprise.local_models import PACKAGED
 
 # design ran on seeds 0-3; what each part of the run asks, in the order in which it asks
 PROBE = {"seeds": range(500, 504), "count": 3}
-LOOPS = (("sql", 510),)
+LOOPS = (("sql", 510), ("pipelines", 511), ("sql", 512), ("sql", 513))
 PRACTICE = range(520, 524)
 WRITER = ("sql", 530)
 CONDITIONS = len(lm_probe.CONDITIONS)
-EXPECTED = 2 * len(PROBE["seeds"]) * PROBE["count"] * CONDITIONS + 170 + 28 * len(PRACTICE)  # choices, about
+EXPECTED = (
+    2 * len(PROBE["seeds"]) * PROBE["count"] * CONDITIONS + 190 * len(LOOPS) + 28 * len(PRACTICE)
+)  # steps of the bar, about
 PARTS = ("probe", "practice", "loop", "tuner")
 
 
@@ -109,7 +111,7 @@ def _facts(choices: KeptChoices) -> dict:
         "versions": {name: version(name) for name in ("torch", "transformers", "tokenizers", "numpy")},
         "seeds": {
             "probe": list(PROBE["seeds"]),
-            "loop": dict(LOOPS),
+            "loop": [list(each) for each in LOOPS],
             "practice": list(PRACTICE),
             "tuner": WRITER[1],
         },

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-# first word of a condition -> colour: no note, a note that applies, one that does not
+# first word of a condition, behind its world -> colour: no note, a note that applies, one that does not
 COLOURS = {
     "none": style.REPORTED,
     "line": style.PALETTE["green"],
@@ -48,13 +48,14 @@ def probe_bars(ax: Axes, shares: pd.DataFrame, title: str, chance: float | None 
     names = shares.iloc[:, 0].tolist()
     both = shares.right - shares.low, shares.high - shares.right
     colours = [
-        style.PALETTE["sky"] if " + " in name else COLOURS[name.split(",")[0].split(" ")[0].strip()] for name in names
+        style.PALETTE["sky"] if " + " in name else COLOURS[name.split(": ")[-1].split(",")[0].split(" ")[0]]
+        for name in names
     ]
     ax.barh(names, shares.right, color=colours, alpha=0.6)
     ax.errorbar(shares.right, names, xerr=both, fmt="none", ecolor="black", elinewidth=1, capsize=2)
     if chance is not None:
         ax.axvline(chance, color=style.REPORTED, linestyle="--", linewidth=1)
-        ax.text(chance, -0.75, " chance", fontsize=8, color=style.REPORTED, va="bottom")
+        ax.text(chance, len(names) - 0.45, " chance", fontsize=8, color=style.REPORTED, va="center")
     ax.set_yticks(range(len(names)), [SAYS.get(name, name) for name in names] if labels else [])
     ax.set(xlim=(0, 1.03), xlabel="share of right choices")
     ax.set_title(title, fontsize=10)
