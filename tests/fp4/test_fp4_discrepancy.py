@@ -81,6 +81,15 @@ def test_shares_are_pooled_by_their_numbers():
 def test_captures_of_other_things_are_refused():
     with pytest.raises(MissingSite, match=r"\(0, 'x'\): not in the rollout"):
         path_discrepancy(one(site()), Capture())
+    for compare in (path_discrepancy, corrections, bit_recovery):
+        with pytest.raises(MissingSite, match=r"\(0, 'x'\): not in the trainer's"):
+            compare(Capture(), one(site([1])))
+        with pytest.raises(MissingSite, match=r"\(0, 'x'\): no values, expected captures of quant_path"):
+            compare(one(site([1])), one(site([1])._replace(values=None)))
+    for roll in (site(), site([1])._replace(bits=1)):
+        for compare in (corrections, bit_recovery):
+            with pytest.raises(MissingSite, match=r"\(0, 'x'\): no whole codes in the rollout's"):
+                compare(one(site()), one(roll))
     wide = SiteCapture(torch.zeros(1, 1, 32))
     with pytest.raises(GuidanceShapeMismatch, match=r"\(1, 1, 32\) on the rollout, expected \(1, 1, 16\)"):
         path_discrepancy(one(site()), one(wide))

@@ -102,6 +102,8 @@ def test_files_that_are_refused(tmp_path):
     (tmp_path / "x").write_bytes(b"no tensors here")
     with pytest.raises(Fp4Error, match="expected a safetensors file"):
         quantise_file(tmp_path / "x", None)
+    alone = run(tmp_path / "w.safetensors")
+    assert isinstance(alone.exception, BlockShapeError) and str(alone.exception).endswith("or --pad")
     missing = run(tmp_path / "none")
     assert isinstance(missing.exception, RepriseError) and "No such file" in str(missing.exception)
 
@@ -169,3 +171,11 @@ def test_a_pattern_that_fits_nothing_is_refused(model, tmp_path):
     with pytest.raises(Fp4Error, match="only='layers.*': fits no tensor"):
         quantise_file(model[0], tmp_path / "x", only=["a.*", "layers.*"])
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    "output, words", [("/", "/: Is a folder"), ("none/x", "none: No such folder"), (".", "Is a f")]
+)
+def test_a_place_that_cannot_be_written_is_named(model, tmp_path, output, words):
+    result = run(model[0], "-o", tmp_path / output)
+    assert isinstance(result.exception, RepriseError) and words in str(result.exception)

@@ -526,3 +526,13 @@ def test_a_reader_of_a_replaced_record_gets_no_mixture(tmp_path):
     with pytest.raises(errors.BlockDamaged, match="checksum"):
         opened.slice()
     assert same(store.read("step3-0017"), record(3, seed=1))
+
+
+def test_a_place_that_is_no_folder_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    for url, match in (
+        ("nosuch://a", "url='nosuch://a': Protocol not known"),
+        (tmp_path / "file", "a file, expected a"),
+    ):
+        with pytest.raises(errors.GuidanceError, match=match):
+            GuidanceStore(url)

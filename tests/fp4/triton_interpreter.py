@@ -72,11 +72,20 @@ def refusals():
     low = pack_bits(good.codes() & 1, 1)
     x[1, 5] = float("nan")
     x[0, 3] = float("inf")
+
+    def scaled(g, device):
+        """Of the codes of x without its bad values."""
+        given = torch.ones(2, 32), low, good.block_scale, torch.full((2, 1), g)
+        return lambda: kernels.guided_values(*given, 1, device=device, site=(3, "x"))
+
     found = []
     for call in (
         lambda: kernels.quantize_pack(x, "token", "triton", site=(3, "x")),
         lambda: kernels.guided_values(x, low, good.block_scale, good.global_scale, 1, device="triton", site=(3, "x")),
         lambda: kernels.guided_values(x, low, good.block_scale * 0, good.global_scale, 1, device="triton"),
+        *(scaled(g, device) for g in (0.0, -1.0, float("nan"), 3e38) for device in ("triton", "torch")),
+        lambda: kernels.quantize_pack(x[:, :24], device="triton", site=(3, "x")),
+        lambda: kernels.guided_values(x[:, :24], low, good.block_scale, good.global_scale, 1, site=(3, "x")),
     ):
         try:
             call()

@@ -31,7 +31,6 @@ def test_prompts_answers_and_rewards():
     wrong = right.copy()
     wrong[1, 3] += 1
     assert world.rewards(asked, wrong).tolist() == [1, 0, 1, 1, 1]
-    assert world.position_rewards(asked, wrong)[1] == pytest.approx(5 / 6)
 
 
 def test_the_checkpoint_is_the_one_that_was_made():

@@ -23,12 +23,15 @@ def install(base: str) -> str:
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+    if base.startswith(PREFIX):  # of another model that shares the config
+        return base
     name = PREFIX + base
 
     def attention(module, query, key, value, attention_mask, **options):
-        sites, layer, batch = _open[module]
-        batch[:] = query.shape[0], query.shape[2]
-        key, value = _side_by_side(sites, layer, "k", key), _side_by_side(sites, layer, "v", value)
+        if module in _open:  # otherwise another model's, which shares the config
+            sites, layer, batch = _open[module]
+            batch[:] = query.shape[0], query.shape[2]
+            key, value = _side_by_side(sites, layer, "k", key), _side_by_side(sites, layer, "v", value)
         # "eager" is in no registry: it is a function of the module that defines the model
         own = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
         return ALL_ATTENTION_FUNCTIONS.get_interface(base, own)(module, query, key, value, attention_mask, **options)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 
 from reprise.fp4 import mxfp4, nvfp4
+from reprise.fp4.errors import PathError
 
 Site = tuple[int, str]  # (layer, one of methods.KINDS)
 
@@ -63,8 +64,16 @@ class Capture:
         """Append tokens of "x" or "h"; take "k" and "v" as they stand.
 
         With a cache, a decode step feeds one token to the experts, while its attention sees all keys so far.
+
+        Raises:
+            PathError: another number of trajectories than the capture has.
         """
         before = self.sites.get(site)
+        if before is not None and len(before.values) != len(seen.values):
+            raise PathError(
+                f"capture: {len(before.values)} trajectories at site {site}, expected {len(seen.values)} as in the "
+                "batch, or a Capture() of its own"
+            )
         grows = before is not None and site[1] in ("x", "h")
         self.sites[site] = _joined(before, seen) if grows else seen
 

@@ -8,6 +8,7 @@ from dataclasses import asdict
 import click
 
 from reprise.errors import RepriseError
+from reprise.fp4.errors import BlockShapeError
 from reprise.fp4.mxfp4 import MODES
 from reprise.fp4.tensor import FORMATS, SCALES
 from reprise.fp4.tensor_file import Report, quantise_file
@@ -35,6 +36,8 @@ def quantise(file, output, fmt, scale, mx_mode, pad, only, as_json, top):
     """Quantise the matrices of FILE and show what it costs each of them."""
     try:
         reports, others = quantise_file(file, output, fmt, scale, mx_mode, pad, only)
+    except BlockShapeError as error:
+        raise BlockShapeError(str(error).replace("pad=True", "--pad")) from None
     except OSError as error:
         raise RepriseError(f"{error.filename or file}: {error.strerror or error}") from error
     if as_json:

@@ -34,7 +34,7 @@ def path_discrepancy(train: Capture, roll: Capture) -> pandas.DataFrame:
         of those that are one level apart) and sign_flips (share of those with opposite signs); NaN elsewhere.
 
     Raises:
-        MissingSite, GuidanceShapeMismatch: the captures do not cover the same sites.
+        MissingSite, GuidanceShapeMismatch: the captures do not cover the same sites, or hold no values.
 
     Source: section 2, equation 1.
     """
@@ -66,12 +66,15 @@ def corrections(train: Capture, roll: Capture) -> pandas.DataFrame:
         layer, site, values, mismatch (share of values whose levels differ), adjacent (share of those that are one level
         apart; NaN without any), lower and higher (shares of values whose magnitude the rollout put below and above).
 
+    Raises:
+        as `path_discrepancy`, and MissingSite for a rollout without whole codes.
+
     Source: section 3.2 (more than 99 % of mismatching values are one code apart; corrections towards the lower code).
     """
     import pandas as pd
 
     rows = []
-    for (layer, kind), a, b in _pairs(train, roll):
+    for (layer, kind), a, b in _coded_pairs(train, roll):
         nearest = normalised(a.inputs, b.scale(), e2m1_encode)
         row = {"layer": layer, "site": kind, "values": nearest.numel(), **_levels_apart(nearest, b.codes)}
         magnitude, wanted = nearest & 7, b.codes & 7
@@ -90,11 +93,14 @@ def bit_recovery(train: Capture, roll: Capture, rule: str = "nearest") -> pandas
 
     Returns:
         layer, site, values, b (0 to 3; 0 is rounding to nearest, no bits at all), recovered (share of values).
+
+    Raises:
+        as `corrections`.
     """
     import pandas as pd
 
     rows = []
-    for (layer, kind), a, b in _pairs(train, roll):
+    for (layer, kind), a, b in _coded_pairs(train, roll):
         z, wanted = normalised(a.inputs, b.scale()), _level(b.codes)
         for bits in range(4):
             got = reconstruct(z, b.codes & (1 << bits) - 1, bits, rule) if bits else e2m1_encode(z)
@@ -104,14 +110,25 @@ def bit_recovery(train: Capture, roll: Capture, rule: str = "nearest") -> pandas
 
 
 def _pairs(train: Capture, roll: Capture):
+    for names, others, missing in ((train.sites, roll.sites, "rollout's"), (roll.sites, train.sites, "trainer's")):
+        for site in names:
+            if site not in others:
+                raise MissingSite(f"site {site}: not in the {missing} capture, expected the same sites in both")
     for site, a in train.sites.items():
-        if site not in roll.sites:
-            raise MissingSite(f"site {site}: not in the rollout's capture")
         b = roll.sites[site]
+        if a.values is None or b.values is None:
+            raise MissingSite(f"site {site}: no values, expected captures of quant_path, not guidance from records")
         if a.values.shape != b.values.shape:
             raise GuidanceShapeMismatch(
                 f"site {site}: {tuple(b.values.shape)} on the rollout, expected {tuple(a.values.shape)} as in training"
             )
+        yield site, a, b
+
+
+def _coded_pairs(train: Capture, roll: Capture):
+    for site, a, b in _pairs(train, roll):
+        if b.codes is None or b.bits < 4:
+            raise MissingSite(f"site {site}: no whole codes in the rollout's capture, expected E2M1 codes of four bits")
         yield site, a, b
 
 

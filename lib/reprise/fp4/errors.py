@@ -38,3 +38,7 @@ class PackedSizeError(Fp4Error):
 
 class ScaleFormatMismatch(Fp4Error):
     """Scales of another format, dtype or shape than the tensor they belong to."""
+
+
+class PathError(Fp4Error):
+    """Settings of a path that contradict each other, or a batch that it cannot take."""

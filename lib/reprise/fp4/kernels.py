@@ -42,7 +42,7 @@ def quantize_pack(x: torch.Tensor, scale: str = "tensor", device: str = "auto", 
     check_float(x)
     if scale not in SCALES:
         raise Fp4Error(f"scale={scale!r}: expected one of {', '.join(SCALES)}")
-    x = padded(x, nvfp4.BLOCK, pad=False).contiguous()
+    x = padded(x, nvfp4.BLOCK, pad=False, site=site).contiguous()
     g = nvfp4.global_scale(x.abs().amax(-1, keepdim=True) if scale == "token" else x.abs().amax())
     bad = torch.zeros(2, dtype=torch.int32, device=x.device)
 
@@ -83,13 +83,13 @@ def guided_values(
     Raises:
         NonFiniteInput: x holds NaN or Inf.
         PackedSizeError: bits of another length than x needs.
-        ScaleFormatMismatch: scales of another dtype or shape, or a byte that is 0, NaN or negative.
+        ScaleFormatMismatch: scales of another dtype or shape, a byte that is 0, NaN or negative, or scales that are
+            not positive and finite with the global one.
         Fp4Error: another rule or device, or "triton" where it cannot be imported.
     """
-    _check_guidance(x, low_bits, block_scale, global_scale, b, rule)
+    _check_guidance(x, low_bits, block_scale, global_scale, b, rule, site)
     if not _takes_kernel(x, device):
-        if bool(((block_scale == 0) | (block_scale > nvfp4.LARGEST_BYTE)).any()):
-            raise ScaleFormatMismatch(_bytes(site))
+        _check_bytes(block_scale, site)
         scale = nvfp4.decode_scale(block_scale, global_scale)
         return fake_quant(
             x.detach(), Guide(unpack_bits(low_bits, b, x.numel()).view(x.shape), scale, b), rule=rule, site=site
@@ -102,7 +102,9 @@ def guided_values(
     y = launch_guided(*(tensor.contiguous() for tensor in inputs), b, rule, bad)
     values, scales = bad.tolist()
     if scales:
-        raise ScaleFormatMismatch(_bytes(site))
+        _check_bytes(block_scale, site)
+        # as fake_quant says it
+        raise ScaleFormatMismatch(f"site {site!r}: {scales} scales are not positive or not finite, expected all to be")
     if values:
         raise NonFiniteInput(site, values, "NaN or Inf")
     return y
@@ -119,10 +121,10 @@ def _takes_kernel(x: torch.Tensor, device: str) -> bool:
     return found
 
 
-def _check_guidance(x, low_bits, block_scale, global_scale, b, rule) -> None:
+def _check_guidance(x, low_bits, block_scale, global_scale, b, rule, site) -> None:
     """Everything that can be said without reading a value."""
     check_float(x)
-    padded(x, nvfp4.BLOCK, pad=False)
+    padded(x, nvfp4.BLOCK, pad=False, site=site)
     check_codes(low_bits[:0], b)
     if rule not in RULES:
         raise Fp4Error(f"rule={rule!r}: expected one of {', '.join(RULES)}")
@@ -141,6 +143,7 @@ def _check_guidance(x, low_bits, block_scale, global_scale, b, rule) -> None:
         raise ScaleFormatMismatch(f"global_scale: {found}, expected torch.float32 () or {allowed[1]}")
 
 
-def _bytes(site) -> str:
-    where = f"site {site!r}: " if site else ""
-    return f"{where}block_scale: a byte is 0, NaN or negative, expected 1..{nvfp4.LARGEST_BYTE}"
+def _check_bytes(block_scale: torch.Tensor, site) -> None:
+    if bool(((block_scale == 0) | (block_scale > nvfp4.LARGEST_BYTE)).any()):
+        where = f"site {site!r}: " if site else ""
+        raise ScaleFormatMismatch(f"{where}block_scale: a byte is 0, NaN or negative, expected 1..{nvfp4.LARGEST_BYTE}")

@@ -10,8 +10,8 @@ import torch
 
 from reprise.fp4 import attention
 from reprise.fp4.capture import Capture
-from reprise.fp4.errors import Fp4Error
-from reprise.fp4.experts import experts_forward, mlp_forward, router_forward
+from reprise.fp4.errors import Fp4Error, PathError
+from reprise.fp4.experts import experts_forward, mlp_forward, router_forward, routes_by_softmax
 from reprise.fp4.guidance_errors import GuidanceMissing, MissingRoutes
 from reprise.fp4.methods import Method, Path
 from reprise.fp4.reconstruct import RULES
@@ -23,10 +23,6 @@ TRANSFORMERS = "5.24"
 
 class UnsupportedModel(Fp4Error):
     """A model, or a version of transformers, whose layers are not the ones this package knows how to round in."""
-
-
-class PathError(Fp4Error):
-    """Settings of a path that contradict each other."""
 
 
 class Layer(NamedTuple):
@@ -75,7 +71,9 @@ def quant_path(
 
     Raises:
         UnsupportedModel: another architecture or transformers version.
-        PathError: a setting is out of range, or the model is on a path already.
+        PathError: a setting of another type or out of range, or a model that is on a path already or would compute
+            layers again in the backward pass; in the forward pass, a batch that is empty or that does not continue
+            the capture.
         GuidanceMissing: no guide where one is needed; MissingRoutes: guided "h" without the experts of its slots.
         GuidanceMismatch, MissingSite: in the forward pass, a guide that does not fit it.
 
@@ -83,17 +81,22 @@ def quant_path(
     """
     found = model_layers(model)
     layers = range(len(found)) if layers is None else layers
+    _check_model(model, found)
     _check(found, method, path, guide, replay, bits, layers, rule)
     sites = Sites(method, path, capture, guide, bits, frozenset(layers), rule)
     batch = [0, 0]
     with ExitStack() as undo:
         undo.callback(setattr, model.config, "_attn_implementation", model.config._attn_implementation)
         model.config._attn_implementation = attention.install(model.config._attn_implementation)
+        undo.callback(model.model.register_forward_pre_hook(_check_batch, with_kwargs=True).remove)
         for layer in found:
             undo.callback(attention.detach, layer.attention)
             attention.attach(layer.attention, sites, layer.number, batch)
             for module, forward in _forwards(layer, sites, batch, replay):
-                undo.callback(delattr, module, "forward")
+                if "forward" in vars(module):  # an instance's own, such as a hook of accelerate
+                    undo.callback(setattr, module, "forward", vars(module)["forward"])
+                else:
+                    undo.callback(delattr, module, "forward")
                 module.forward = forward
         yield model
 
@@ -125,10 +128,18 @@ def model_layers(model) -> list[Layer]:
 
 
 def _layer(number: int, module) -> Layer:
+    if not hasattr(module, "self_attn"):
+        raise UnsupportedModel(
+            f"layers[{number}]={type(module).__name__}: has no self_attn, expected one in each layer"
+        )
     mlp = getattr(module, "mlp", None)
     experts, router = getattr(mlp, "experts", None), getattr(mlp, "gate", None)
     if getattr(getattr(experts, "gate_up_proj", None), "ndim", 0) != 3 or not hasattr(router, "norm_topk_prob"):
         experts = router = None
+    elif not routes_by_softmax(router):
+        raise UnsupportedModel(
+            f"router={type(router).__name__}: expected a softmax over all experts, of which the top k are taken"
+        )
     projections = [getattr(mlp, f"{name}_proj", None) for name in ("gate", "up", "down")]
     dense = all(isinstance(p, torch.nn.Linear) and p.bias is None for p in projections) and hasattr(mlp, "act_fn")
     return Layer(number, module.self_attn, experts, router, mlp if dense else None)
@@ -144,9 +155,20 @@ def _forwards(layer: Layer, sites: Sites, batch: list[int], replay):
         yield layer.mlp, mlp_forward(layer.mlp, sites, layer.number)
 
 
-def _check(found: list[Layer], method: Method, path: Path, guide, replay, bits: int, layers, rule: str) -> None:
+def _check_model(model, found: list[Layer]) -> None:
     if any(attention.attached(layer.attention) for layer in found):
         raise PathError("model: it is on a path already; expected one quant_path at a time")
+    # backward passes would run layers again: off the path once it is closed, twice into the capture while it is open
+    if any(module.training and getattr(module, "gradient_checkpointing", False) for module in model.modules()):
+        raise PathError(
+            "model: in training mode with gradient_checkpointing=True, expected it disabled, or model.eval()"
+        )
+
+
+def _check(found: list[Layer], method: Method, path: Path, guide, replay, bits: int, layers, rule: str) -> None:
+    for name, value, expected in (("method", method, Method), ("path", path, Path)):
+        if not isinstance(value, expected):
+            raise PathError(f"{name}={value!r}: expected a {expected.__name__} of reprise.fp4.methods")
     if bits not in (1, 2, 3, 4):
         raise PathError(f"bits={bits}: expected 1..4")
     if rule not in RULES:
@@ -158,11 +180,36 @@ def _check(found: list[Layer], method: Method, path: Path, guide, replay, bits: 
         raise GuidanceMissing(f"guide=None: {method.name} needs the rollout's codes on the training path")
     if guide is not None and not guided:
         raise PathError(f"guide: {method.name} on the {path.value} path uses none, expected None")
-    moe = [layer.number for layer in found if layer.experts is not None]
-    if replay is not None and (missing := sorted(set(moe) - set(replay))):
-        raise MissingRoutes(f"replay: no experts for layer {missing[0]}")
+    moe = {layer.number: layer for layer in found if layer.experts is not None}
+    if replay is not None:
+        _check_replay(replay, moe)
     slots = [
         site for site in (guide.sites if guided else {}) if site[1] == "h" and site[0] in layers and site[0] in moe
     ]
     if slots and replay is None:
         raise MissingRoutes(f"replay=None: site {slots[0]} is guided, and its slots belong to the rollout's experts")
+
+
+def _check_batch(_, args, options) -> None:
+    """Before the decoder, which would fail at a mask or a reshape."""
+    fed = (*args[:1], options.get("input_ids"), options.get("inputs_embeds"))
+    trajectories, tokens = next(ids for ids in fed if ids is not None).shape[:2]
+    if not trajectories or not tokens:
+        raise PathError(f"batch: {trajectories} trajectories of {tokens} tokens, expected at least one of each")
+
+
+def _check_replay(replay: Mapping[int, torch.Tensor], moe: dict[int, Layer]) -> None:
+    if missing := sorted(set(moe) - set(replay)):
+        raise MissingRoutes(f"replay: no experts for layer {missing[0]}")
+    for number, chosen in replay.items():
+        if number not in moe:
+            raise PathError(f"replay[{number}]: expected only layers with routed experts, {sorted(moe)}")
+        slots, experts = moe[number].router.top_k, len(moe[number].experts.gate_up_proj)
+        expected = f"expected torch.int64 [trajectories, tokens, {slots}]"
+        if not torch.is_tensor(chosen):
+            raise PathError(f"replay[{number}]: {type(chosen).__name__}, {expected}")
+        if chosen.dtype != torch.int64 or chosen.ndim != 3 or chosen.shape[2] != slots:
+            raise PathError(f"replay[{number}]: {chosen.dtype} {tuple(chosen.shape)}, {expected}")
+        low, high = (int(end) for end in chosen.aminmax()) if chosen.numel() else (0, 0)
+        if low < 0 or high >= experts:
+            raise PathError(f"replay[{number}]: experts {low}..{high}, expected 0..{experts - 1}")

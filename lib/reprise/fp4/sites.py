@@ -58,9 +58,13 @@ class Sites:
             return straight_through(y, y.detach().bfloat16().to(y.dtype))
         return y
 
-    def weight(self, w: torch.Tensor) -> torch.Tensor:
-        """An expert weight [experts, out, in] or [out, in], rounded to nearest; a global scale for each matrix."""
-        return straight_through(w, rounded_weight(w, self.method.fmt)) if self.method.weights else w
+    def weight(self, site: tuple[int, str], w: torch.Tensor) -> torch.Tensor:
+        """An expert weight [experts, out, in] or [out, in], rounded to nearest; a global scale for each matrix.
+
+        Args:
+            site: (layer, name of the projection), for the error.
+        """
+        return straight_through(w, rounded_weight(w, self.method.fmt, site)) if self.method.weights else w
 
     def _rounded(self, site: Site, x: torch.Tensor) -> SiteCapture:
         rounding, fmt = self.method.rounding(self.path, site[1]), self.method.fmt
@@ -102,16 +106,18 @@ class Sites:
         return roll._replace(values=values, codes=codes, inputs=x, bits=4)
 
 
-def rounded_weight(w: torch.Tensor, fmt: str) -> torch.Tensor:
+def rounded_weight(w: torch.Tensor, fmt: str, site="") -> torch.Tensor:
     """w rounded to nearest, from memory if it is still the tensor that was rounded before.
 
     The weights are compared, not their version counters: fused optimisers change parameters without counting.
     """
     before = _weights.get(w)
     if before is None or before[0] != fmt or not torch.equal(before[1], w):
-        rows = w.detach().float().reshape(len(w) if w.ndim == 3 else 1, -1)
-        values = quantize(rows, fmt, scale="token", site="weight").dequantize().view_as(w).to(w.dtype)
-        before = _weights[w] = fmt, w.detach().clone(), values
+        with torch.inference_mode(False):  # what is made inside it cannot be used in a backward pass later
+            whole = w.detach()
+            rows = whole.float().reshape(len(w) if w.ndim == 3 else 1, -1)
+            values = quantize(rows, fmt, scale="token", site=site).dequantize().view_as(whole).to(w.dtype)
+            before = _weights[w] = fmt, whole.clone(), values
     return before[2]
 
 

@@ -11,7 +11,7 @@ import fsspec
 from reprise.durable import atomic_write
 from reprise.fp4 import guidance_format as layout
 from reprise.fp4.capture import Site
-from reprise.fp4.guidance_errors import HeaderDamaged, MissingTrajectory, NotGuidance, TokenMismatch
+from reprise.fp4.guidance_errors import GuidanceError, HeaderDamaged, MissingTrajectory, NotGuidance, TokenMismatch
 from reprise.fp4.record import GuidanceRecord, Provenance, find
 
 SUFFIX = ".guide"
@@ -25,14 +25,22 @@ class GuidanceStore:
         url: a folder, or an fsspec URL of one (memory://, s3://, ...).
         options: for the fsspec file system, such as keys.
 
+    Raises:
+        GuidanceError: a URL of a kind that fsspec does not know or whose package is missing, or a file.
+
     >>> store = GuidanceStore("memory://guidance")
     >>> store.trajectories()
     []
     """
 
     def __init__(self, url: str | Path, **options):
-        self.fs, self.folder = fsspec.core.url_to_fs(str(url), **options)
+        try:
+            self.fs, self.folder = fsspec.core.url_to_fs(str(url), **options)
+        except (ValueError, ImportError) as error:
+            raise GuidanceError(f"url={str(url)!r}: {error}, expected a folder or an fsspec URL") from error
         self._local = "file" in (self.fs.protocol if isinstance(self.fs.protocol, tuple) else (self.fs.protocol,))
+        if self._local and Path(self.folder).is_file():
+            raise GuidanceError(f"url={str(url)!r}: a file, expected a folder")
 
     def trajectories(self) -> list[str]:
         """Identifiers of the records held, sorted."""

@@ -75,6 +75,8 @@ def quantise_file(
             name is taken.
         OSError: the source cannot be read or the target not written.
     """
+    if target is not None:
+        _check_place(Path(target))
     reports, others, written, entries = [], [], {}, {}
     with _opened(source) as file:
         metadata = file.metadata() or {}
@@ -128,6 +130,13 @@ def _opened(path: str | Path):
         return safe_open(path, "pt")
     except SafetensorError as error:
         raise Fp4Error(f"{path}: {error}, expected a safetensors file") from None
+
+
+def _check_place(target: Path) -> None:
+    if target.is_dir():
+        raise IsADirectoryError(21, "Is a folder, expected the name of a file", str(target))
+    if not target.parent.is_dir():
+        raise FileNotFoundError(2, "No such folder", str(target.parent))
 
 
 def _put(tensors: dict, name: str, x: torch.Tensor) -> None:

@@ -52,7 +52,7 @@ def _e4m3_decode(byte):
 
 @triton.jit
 def _e2m1_encode(z):
-    """Code of the nearest E2M1 value, as `e2m1.round_code`."""
+    """Code of the nearest E2M1 value, as `e2m1.round_`."""
     magnitude = tl.minimum(tl.abs(z), 6.0)
     exponent = tl.maximum(_bits(magnitude) & EXPONENT, ONE)
     magic = exponent + HALF_STEPS
@@ -115,9 +115,11 @@ def _guided(x_at, bits_at, scale_at, g_at, threshold_at, y_at, bad_at, blocks, b
     tl.atomic_add(bad_at, count, mask=count > 0)
     g = tl.load(g_at + block // blocks_a_scale, mask=inside, other=1.0)
     byte = tl.load(scale_at + block, mask=inside, other=1).to(tl.int32)
-    unusable = tl.sum(((byte == 0) | (byte > LARGEST_BYTE)).to(tl.int32), 0)
+    scale = _e4m3_decode(byte) * g
+    positive = (byte > 0) & (byte <= LARGEST_BYTE) & (_bits(scale) > 0) & (_bits(scale) < EXPONENT)
+    unusable = tl.sum((~positive).to(tl.int32), 0)
     tl.atomic_add(bad_at + 1, unusable, mask=unusable > 0)
-    s = (_e4m3_decode(byte) * g)[:, None]
+    s = scale[:, None]
     z = tl.div_rn(x, s)
     first = B * at
     word = tl.load(bits_at + first // 8, mask=inside[:, None], other=0).to(tl.int32)
@@ -142,8 +144,8 @@ def launch_quantize_pack(x: torch.Tensor, g: torch.Tensor, bad: torch.Tensor) ->
     Args:
         x: float16, bfloat16 or float32.
         g: float32 contiguous, one global scale for the tensor or for each row of x's last axis.
-        bad: int32 [2], zeros; set to the number of values that are not finite, and of scale bytes that are no positive
-            number. The results are right if both stay 0.
+        bad: int32 [2], zeros; set to the number of values that are not finite, and of scales that are not positive
+            and finite. The results are right if both stay 0.
     """
     blocks = x.numel() // WIDTH
     packed = torch.empty(x.numel() // 2, dtype=torch.uint8, device=x.device)

@@ -17,7 +17,7 @@ from reprise.fp4.discrepancy import bit_recovery, corrections, path_discrepancy
 from reprise.fp4.methods import BF16, Method, Path
 from reprise.fp4.quant_path import quant_path
 from reprise.labs import fp4_world as world
-from reprise.labs.fp4_rl import Variant
+from reprise.labs.fp4_rl import Variant, own_logprobs
 
 DESIGN_SEEDS = (0, 1, 2)
 CLAIM_SEEDS = (101, 102, 103, 104, 105)
@@ -78,13 +78,6 @@ def training_pass(model, variant: Variant, ids: torch.Tensor, roll: Capture, rng
     options = dict(guide=guide, replay=roll.routes or None, bits=variant.bits, layers=layers)
     with quant_path(model, variant.method, capture=seen, **options):
         return world.answer_logprobs(model, ids, prompt).double(), seen
-
-
-@torch.no_grad()
-def own_logprobs(model, method: Method, ids: torch.Tensor, prompt: int = world.PROMPT_TOKENS) -> torch.Tensor:
-    """float64 log-probabilities that these weights give the answers on their rollout path, with their own experts."""
-    with quant_path(model, method, path=Path.ROLLOUT):
-        return world.answer_logprobs(model, ids, prompt).double()
 
 
 def compare(rolls: Rollouts, trainers: Iterable[tuple[int, object]], variants: Iterable[Variant], rng) -> Iterator:

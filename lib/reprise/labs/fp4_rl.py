@@ -119,7 +119,7 @@ def train(start, variant: Variant, seed: int, settings: Settings) -> tuple[list[
     for step in range(settings.steps):
         engine.load_state_dict(versions[0])
         rolled = rollout(engine, variant.method, batches, settings.prompts, settings.group)
-        shift = _distance(on_rollout_path(model, variant.method, rolled.ids), rolled.logps)
+        shift = _distance(own_logprobs(model, variant.method, rolled.ids), rolled.logps)
         seen = update(model, optimiser, variant, rolled, settings, permutations)
         versions.append(_weights(model))
         curve.append({"step": step, **seen, "shift": shift, "reward": float(rolled.rewards.mean())})
@@ -169,10 +169,11 @@ def update(model, optimiser, variant: Variant, rolled: Rollout, settings: Settin
 
 
 @torch.no_grad()
-def on_rollout_path(model, method: Method, ids: torch.Tensor) -> torch.Tensor:
-    """Log-probabilities [sequences, answer] that a rollout engine with the model's weights would give these answers."""
+def own_logprobs(model, method: Method, ids: torch.Tensor, prompt: int = world.PROMPT_TOKENS) -> torch.Tensor:
+    """float64 [sequences, answer] log-probabilities of the answers on these weights' rollout path, with their own
+    experts."""
     with quant_path(model, method, path=Path.ROLLOUT):
-        return world.answer_logprobs(model, ids)
+        return world.answer_logprobs(model, ids, prompt).double()
 
 
 def compare(start, variants: Iterable[Variant], seeds: Sequence[int], settings: Settings) -> Iterator[tuple]:

@@ -73,11 +73,6 @@ def rewards(prompts: np.ndarray, completions: np.ndarray) -> np.ndarray:
     return (completions == answers(prompts)).all(1).astype(np.float64)
 
 
-def position_rewards(prompts: np.ndarray, completions: np.ndarray) -> np.ndarray:
-    """[count] float64: share of the answer's positions that are right."""
-    return (completions == answers(prompts)).mean(1)
-
-
 def build(rng: np.random.Generator, **changes):
     """Qwen3MoeForCausalLM in FP32: matrices drawn from N(0, 0.02), norm weights 1.
 
