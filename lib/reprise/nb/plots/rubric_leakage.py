@@ -51,7 +51,7 @@ def plane(rows: Any, reported: Any, mix: str) -> Figure:
     right.plot(printed["gear"] - printed["hard"], -0.55, "*", color=REPORTED, markersize=12)
     right.axvline(0, color=REPORTED, linewidth=0.8)
     right.set_yticks([-0.55, *range(len(HARD))], ["reported", *HARD])
-    right.set(ylim=(2.4, -0.9), xlabel="P of GEAR (gamma 1) minus P of hard gating")
+    right.set(ylim=(2.4, -0.9), xlabel="P of GEAR minus P of hard gating")
     return fig
 
 
