@@ -200,3 +200,31 @@ def test_many_writers_lose_nothing(tmp_path, writers, transactions):
     with NoteStore(tmp_path / "s") as store:
         found = store.snapshot()
     assert found.version == len(found.notes) == writers * transactions
+
+
+@pytest.mark.parametrize("trials", [200, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_random_damage_never_leaves_half_a_transaction(tmp_path, trials):
+    """Truncations and flips: a store opens at a committed version, or is refused and repaired to whole transactions."""
+    with NoteStore(tmp_path / "s", SPACE) as store:
+        for k in range(0, 10, 2):
+            store.commit([put(k), put(k + 1)])
+    intact, rng = (tmp_path / "s").read_bytes(), random.Random(trials)
+    pairs = [{f"subject {k}", f"subject {k + 1}"} for k in range(0, 10, 2)]
+    refused = 0
+    for _ in range(trials):
+        path, damaged = tmp_path / "t", bytearray(intact)
+        if rng.random() < 0.5:
+            del damaged[rng.randrange(len(damaged)) :]
+        else:
+            damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
+        path.write_bytes(damaged)
+        try:
+            NoteStore(path, SPACE).close()
+        except JournalCorrupt:
+            refused += 1
+            repair(path, SPACE)
+            (tmp_path / "t.quarantine").unlink(missing_ok=True)
+        with NoteStore(path, SPACE) as store:
+            found = set(subjects(store))
+        assert all(pair <= found or not pair & found for pair in pairs)
+    assert refused > trials / 4

@@ -83,3 +83,65 @@ def _features(text: str) -> dict[str, int]:
         for gram in grams:
             counts[gram] = counts.get(gram, 0) + 1
     return counts
+
+
+class EndpointEmbedder:
+    """Vectors from an OpenAI-compatible endpoint, `POST {base_url}/embeddings`.
+
+    Args:
+        base_url: such as "https://host/v1".
+        model: the endpoint's name for it; names the space too.
+        dim: length of its vectors.
+        revision: what else tells this model from another of that name.
+        key_variable: environment variable with the key; no key is sent where it is not set.
+        rows: texts a request.
+        timeout: seconds for one request.
+
+    Raises:
+        reprise.chat_endpoint.EndpointError: the address is none.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        model: str,
+        dim: int,
+        *,
+        revision: str = "",
+        key_variable: str = "OPENAI_API_KEY",
+        rows: int = 128,
+        timeout: float = 60.0,
+    ):
+        from reprise.chat_endpoint import Endpoint
+
+        self.space = EmbeddingSpace(model, revision, dim, pooling="endpoint")
+        # for its checks of address and key, which are the same for every path of an endpoint
+        self._endpoint, self._rows, self._timeout = Endpoint(base_url, model, key_variable=key_variable), rows, timeout
+
+    def encode(self, texts: list[str]) -> np.ndarray:
+        """(texts, dim) float32 unit rows.
+
+        Raises:
+            reprise.chat_endpoint.EndpointError: no reply, or one without a vector of the right length for every text.
+        """
+        found = [self._request(texts[start : start + self._rows]) for start in range(0, len(texts), self._rows)]
+        return unit_rows(np.concatenate(found)) if found else np.empty((0, self.space.dim), np.float32)
+
+    def _request(self, texts: list[str]) -> np.ndarray:
+        import httpx
+
+        from reprise.chat_endpoint import EndpointError
+
+        url, body = f"{self._endpoint.base_url}/embeddings", {"model": self.space.model, "input": texts}
+        try:
+            reply = httpx.post(url, json=body, headers=self._endpoint._headers(), timeout=self._timeout)
+            reply.raise_for_status()
+            entries = sorted(reply.json()["data"], key=lambda entry: entry["index"])
+            rows = np.array([entry["embedding"] for entry in entries], np.float32)
+        except httpx.HTTPStatusError as error:
+            raise EndpointError(f"{url}: HTTP status {error.response.status_code}") from None
+        except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+            raise EndpointError(f"{url}: expected a list of embeddings ({type(error).__name__})") from None
+        if rows.shape != (len(texts), self.space.dim):
+            raise EndpointError(f"{url}: vectors of shape {rows.shape}, expected ({len(texts)}, {self.space.dim})")
+        return rows
