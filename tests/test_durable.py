@@ -346,3 +346,12 @@ def test_a_file_that_is_no_journal_is_refused_and_left_as_it_is(tmp_path, conten
     with pytest.raises(JournalCorrupt, match="byte 0: expected the header of a journal"):
         Journal(tmp_path / "j")
     assert (tmp_path / "j").read_bytes() == content
+
+
+def test_an_empty_file_becomes_an_empty_journal(tmp_path):
+    (tmp_path / "j").write_bytes(b"")
+    with pytest.raises(JournalCorrupt, match="expected the header"):
+        Journal(tmp_path / "j")
+    assert salvage(tmp_path / "j") == 0
+    with Journal(tmp_path / "j") as journal:
+        assert journal.append({"first": 1}) == 0

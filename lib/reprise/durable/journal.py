@@ -260,6 +260,7 @@ def salvage(path: str | Path, *, fs: FS = REAL, timeout: float = 30.0) -> int:
         if damaged:
             with Journal(f"{path}.quarantine", fs=fs, timeout=timeout) as quarantine:
                 quarantine.append_many(damaged)
+        if damaged or first is None:  # an empty file has nothing to set aside, and no header either
             if first is None:
                 first = kept[0][2] if kept else 0
             _rewrite(path, first, kept, fs)
