@@ -11,8 +11,10 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import xml.etree.ElementTree as xml
 from datetime import date
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -70,18 +72,23 @@ def test_three_days_cover_every_notebook():
     assert sorted(sum(days, [])) == sorted(STEMS)
 
 
-@pytest.fixture(scope="module")
-def validated(request, tmp_path_factory):
-    """Cells of every notebook as validated: {stem: [(name, "" or why it failed), ...]}."""
-    folder = tmp_path_factory.mktemp(request.param.__name__)
-    report = folder / "report.xml"
-    command = [sys.executable, "-m", "pytest", "--nbval", "--nbval-current-env", "-p", "no:cacheprovider", "-q"]
-    command += ["--nbval-sanitize-with", str(SANITIZE), "-o", "addopts=", f"--junitxml={report}"]
-    command += [str(paths.notebooks(ROOT)[stem]) for stem in CHECKED[request.param]]
-    done = subprocess.run(command, cwd=ROOT, env=request.param(folder), capture_output=True, text=True, timeout=LIMIT)
-    assert report.exists(), f"{done.stdout}\n{done.stderr}"
+@cache
+def validated(profile) -> dict[str, list[tuple[str, str]]]:
+    """Cells of every notebook as validated: {stem: [(name, "" or why it failed), ...]}. One run a profile.
+
+    A module-scoped fixture would be torn down and made again for each of its parameters, and with it all notebooks.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        report = folder / "report.xml"
+        command = [sys.executable, "-m", "pytest", "--nbval", "--nbval-current-env", "-p", "no:cacheprovider", "-q"]
+        command += ["--nbval-sanitize-with", str(SANITIZE), "-o", "addopts=", f"--junitxml={report}"]
+        command += [str(paths.notebooks(ROOT)[stem]) for stem in CHECKED[profile]]
+        done = subprocess.run(command, cwd=ROOT, env=profile(folder), capture_output=True, text=True, timeout=LIMIT)
+        assert report.exists(), f"{done.stdout}\n{done.stderr}"
+        cases = list(xml.parse(report).getroot().iter("testcase"))
     cells: dict[str, list[tuple[str, str]]] = {}
-    for case in xml.parse(report).getroot().iter("testcase"):
+    for case in cases:
         problem = next((part.text or part.get("message") for part in case if part.tag in ("failure", "error")), "")
         skipped = any(part.tag == "skipped" for part in case)
         problem = ESCAPES.sub("", problem)
@@ -90,13 +97,14 @@ def validated(request, tmp_path_factory):
     return cells
 
 
-@pytest.mark.parametrize(("validated", "stem"), CASES, indirect=["validated"])
-def test_the_saved_outputs_are_the_computed_ones(stem, validated):
+@pytest.mark.parametrize(("profile", "stem"), CASES)
+def test_the_saved_outputs_are_the_computed_ones(profile, stem):
     code = [
         cell for cell in json.loads(paths.notebooks(ROOT)[stem].read_bytes())["cells"] if cell["cell_type"] == "code"
     ]
-    assert len(validated.get(stem, [])) == len(code)
-    failed = [(name, problem) for name, problem in validated[stem] if problem]
+    found = validated(profile).get(stem, [])
+    assert len(found) == len(code)
+    failed = [(name, problem) for name, problem in found if problem]
     # one failure makes the cells after it fail too; the first is the one to read
     assert not failed, f"{len(failed)} of {len(code)} cells; first: {failed[0][0]}\n{failed[0][1]}"
 
