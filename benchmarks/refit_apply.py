@@ -25,7 +25,7 @@ from reprise.labs.loaders import TensorParallelModel
 from reprise.labs.placement_experiments import plan_of
 from reprise.labs.qwen3_moe import Architecture
 from reprise.refit import Delta, as_bits, diff_bits
-from reprise.refit.copy_plan import apply_plan_, mixed
+from reprise.refit.placement.copy_plan import apply_plan_, mixed
 
 SHARES = (0.01, 0.03, 0.05)
 RANKS = (2, 8)

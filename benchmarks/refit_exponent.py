@@ -26,10 +26,11 @@ from common import RESULTS, interleave, machine, ratio, table, write_results  # 
 
 from reprise.labs.location_experiments import costs, updates  # noqa: E402
 from reprise.labs.refit_payloads import AMPLITUDE, perturb  # noqa: E402
-from reprise.refit import Bits, apply_, as_bits, decode, encode_pair, exponent_coder  # noqa: E402
-from reprise.refit.bit_streams import write_fields, write_unary  # noqa: E402
-from reprise.refit.exponent_classes import partition  # noqa: E402
-from reprise.refit.flag_runs import Run, gaps_of, widths_of  # noqa: E402
+from reprise.refit import Bits, apply_, as_bits, decode, encode_pair
+from reprise.refit.exponents import exponent_coder  # noqa: E402
+from reprise.refit.exponents.bit_streams import write_fields, write_unary  # noqa: E402
+from reprise.refit.exponents.exponent_classes import partition  # noqa: E402
+from reprise.refit.exponents.flag_runs import Run, gaps_of, widths_of  # noqa: E402
 
 SEED = 101
 SETTINGS = ((1e-6, "grid", (1, 30)), (1e-6, "fp32", (30,)), (1e-5, "grid", (30,)))

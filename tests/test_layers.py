@@ -43,7 +43,8 @@ HEAVY = {
 # modules whose subject is tensors, and which nothing torch-free imports
 # a copy plan records what a loader does to torch storage; `import reprise.refit` loads none of these
 TORCH_AT_IMPORT: set[str] = {
-    f"reprise.refit.{name}" for name in ("copy_plan", "copy_recorder", "index_probe", "plan_check", "through_loader")
+    f"reprise.refit.placement.{name}"
+    for name in ("copy_plan", "copy_recorder", "index_probe", "plan_check", "through_loader")
 }
 
 # systems all of whose subject is tensors: importing them imports torch

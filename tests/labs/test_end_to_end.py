@@ -14,7 +14,7 @@ from reprise.errors import RepriseError
 from reprise.labs import end_to_end as lab
 from reprise.labs.control_channel import ask
 from reprise.labs.residue_task import rewards
-from reprise.refit.transport import TransportTimeout
+from reprise.refit.transport.common import TransportTimeout
 
 # notebook refit/07 trains through kills in every fast run, and its claims are compared there
 pytestmark = pytest.mark.slow

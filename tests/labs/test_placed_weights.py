@@ -15,9 +15,9 @@ from reprise.labs.loaders import TensorParallelModel
 from reprise.labs.placed_weights import NOTHING, Fuse, PlacedWeights, head, storage_fingerprint
 from reprise.labs.qwen3_moe import SMALL, shapes
 from reprise.refit import StaleBaseError, as_bits, diff_bits, encode
-from reprise.refit.attempt import Attempt, FencedError
-from reprise.refit.copy_plan import mixed
-from reprise.refit.parts import split
+from reprise.refit.placement.copy_plan import mixed
+from reprise.refit.recovery.attempt import Attempt, FencedError
+from reprise.refit.recovery.parts import split
 
 FIRST, RETRY = Attempt(1, 1, 0, 1, "xor"), Attempt(1, 2, 0, 1, "overwrite")
 ROUTERS = sorted(name for name in shapes(SMALL) if name.endswith("mlp.gate.weight"))

@@ -11,8 +11,8 @@ import pytest
 from reprise.durable.faults import Faults
 from reprise.labs.failover_experiments import MEMORY
 from reprise.refit import Bits, diff_bits
-from reprise.refit.attempt import Attempt
-from reprise.refit.parts import repair, split
+from reprise.refit.recovery.attempt import Attempt
+from reprise.refit.recovery.parts import repair, split
 
 CHUNK = 64
 NAMES = ("a", "b", "none")

@@ -12,9 +12,9 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save, save_file
 
-from reprise.refit import safetensors_file
-from reprise.refit.checkpoint import Checkpoint, check_path, unsharded
-from reprise.refit.safetensors_file import CheckpointError, Entry, SafetensorsFile, parse_header, segments
+from reprise.refit.checkpoints import safetensors_file
+from reprise.refit.checkpoints.checkpoint import Checkpoint, check_path, unsharded
+from reprise.refit.checkpoints.safetensors_file import CheckpointError, Entry, SafetensorsFile, parse_header, segments
 
 DTYPES = [np.bool_, np.uint8, np.int8, np.uint16, np.float16, np.int32, np.float32, np.int64, np.float64, np.complex64]
 

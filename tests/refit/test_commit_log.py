@@ -11,8 +11,8 @@ from reprise.durable import FS
 from reprise.durable.faults import Faults, Killed
 from reprise.labs.failover_experiments import Unsynced
 from reprise.labs.kill_experiments import races
-from reprise.refit import commit_log
-from reprise.refit.commit_log import (
+from reprise.refit.recovery import commit_log
+from reprise.refit.recovery.commit_log import (
     Commit,
     CommitConflict,
     CommitLogError,
@@ -23,7 +23,7 @@ from reprise.refit.commit_log import (
     parse_record,
     signature,
 )
-from reprise.refit.lock import LockHeld, locked
+from reprise.refit.recovery.lock import LockHeld, locked
 
 START = Commit(5, 2)
 ME, OTHER = "me", "other"

@@ -20,15 +20,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reprise.errors import RepriseError
-from reprise.refit import PayloadError, RefitSchemaError, StaleBaseError, checkpoint_apply, safetensors_file
-from reprise.refit.checkpoint_apply import apply_checkpoint
-from reprise.refit.checkpoint_diff import DiffSummary, diff_checkpoints
-from reprise.refit.checkpoint_stats import change_distance, checkpoint_stats, delta_info
-from reprise.refit.container import END, PREAMBLE, DeltaFile
-from reprise.refit.manifest import BASE, DELTA, OTHER, WEIGHTS, WHOLE, Block, FileRecord, Manifest
+from reprise.refit import PayloadError, RefitSchemaError, StaleBaseError
+from reprise.refit.checkpoints import checkpoint_apply, safetensors_file
+from reprise.refit.checkpoints.checkpoint_apply import apply_checkpoint
+from reprise.refit.checkpoints.checkpoint_diff import DiffSummary, diff_checkpoints
+from reprise.refit.checkpoints.checkpoint_stats import change_distance, checkpoint_stats, delta_info
+from reprise.refit.checkpoints.container import END, PREAMBLE, DeltaFile
+from reprise.refit.checkpoints.manifest import BASE, DELTA, OTHER, WEIGHTS, WHOLE, Block, FileRecord, Manifest
+from reprise.refit.checkpoints.safetensors_file import CheckpointError
+from reprise.refit.checkpoints.streams import pack
 from reprise.refit.operations import OPERATIONS
-from reprise.refit.safetensors_file import CheckpointError
-from reprise.refit.streams import pack
 
 ONE = {"w": ("U8", (3,), b"abc")}
 

@@ -11,11 +11,11 @@ from recovery import memory as memory
 from reprise.durable.faults import Faults, Killed
 from reprise.labs.failover_experiments import Unsynced, failovers
 from reprise.refit import Bits, RefitSchemaError
-from reprise.refit.attempt import Attempt, FencedError
-from reprise.refit.baseline import Baseline, BaselineLost, FileBaseline
-from reprise.refit.commit_log import Commit, CommitConflict, MemoryObjectStore, ObjectCommitLog
-from reprise.refit.coordinator import RefitCoordinator, RefitFailed
-from reprise.refit.resident import ResidentStore
+from reprise.refit.recovery.attempt import Attempt, FencedError
+from reprise.refit.recovery.baseline import Baseline, BaselineLost, FileBaseline
+from reprise.refit.recovery.commit_log import Commit, CommitConflict, MemoryObjectStore, ObjectCommitLog
+from reprise.refit.recovery.coordinator import RefitCoordinator, RefitFailed
+from reprise.refit.recovery.resident import ResidentStore
 
 V = [version(seed) for seed in range(4)]
 FIRST, RETRY = Attempt(1, 1, 0, 1, "xor"), Attempt(1, 2, 0, 1, "overwrite")

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 from reprise.refit import OPERATIONS, as_bits, diff_bits  # noqa: E402
-from reprise.refit import placements as placements_module  # noqa: E402
-from reprise.refit.copy_plan import (  # noqa: E402
+from reprise.refit.delta import Delta  # noqa: E402
+from reprise.refit.placement import placements as placements_module  # noqa: E402
+from reprise.refit.placement.copy_plan import (  # noqa: E402
     ANY,
     LOADER,
     OVERWRITE,
@@ -21,10 +22,9 @@ from reprise.refit.copy_plan import (  # noqa: E402
     mixed,
     record_copy_plan,
 )
-from reprise.refit.delta import Delta  # noqa: E402
-from reprise.refit.index_probe import probe_plan  # noqa: E402
-from reprise.refit.placements import PlanError, RunCopy, StridedCopy, View, nested, writer  # noqa: E402
-from reprise.refit.plan_check import compare_loads, random_tensor, verify_plan  # noqa: E402
+from reprise.refit.placement.index_probe import probe_plan  # noqa: E402
+from reprise.refit.placement.placements import PlanError, RunCopy, StridedCopy, View, nested, writer  # noqa: E402
+from reprise.refit.placement.plan_check import compare_loads, random_tensor, verify_plan  # noqa: E402
 
 BF16 = torch.bfloat16
 

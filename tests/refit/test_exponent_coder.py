@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from reprise.refit import Bits, PayloadError, RefitSchemaError, StaleBaseError, bit_streams, exponent_classes
-from reprise.refit.class_codes import pack, unpack
-from reprise.refit.conditional_entropy import CONTEXTS, context, place_bits, step_bits
-from reprise.refit.exponent_classes import Changes, partition, population, restore
-from reprise.refit.exponent_coder import _PREFIX, decode, encode
-from reprise.refit.flag_runs import Run, gaps_of, places_of, widths_of
+from reprise.refit import Bits, PayloadError, RefitSchemaError, StaleBaseError
+from reprise.refit.exponents import bit_streams, exponent_classes
+from reprise.refit.exponents.class_codes import pack, unpack
+from reprise.refit.exponents.conditional_entropy import CONTEXTS, context, place_bits, step_bits
+from reprise.refit.exponents.exponent_classes import Changes, partition, population, restore
+from reprise.refit.exponents.exponent_coder import _PREFIX, decode, encode
+from reprise.refit.exponents.flag_runs import Run, gaps_of, places_of, widths_of
 
 pytest.importorskip("numba")
 
@@ -165,7 +166,7 @@ def test_compiled_code_and_numpy_give_the_same_bytes(elements, monkeypatch):
 
 
 def test_compiled_passes_agree_with_numpy_on_any_lanes():
-    from reprise.refit.exponent_kernels import CompiledKernels
+    from reprise.refit.exponents.exponent_kernels import CompiledKernels
 
     rng = np.random.default_rng(0)
     for size in range(12):
@@ -192,7 +193,7 @@ def test_runs_come_back(shapes, seed):
 
 @given(arrays.arrays(np.int64, st.integers(0, 50), elements=st.integers(0, 300)), st.data())
 def test_bit_streams_agree_with_numpy_and_come_back(numbers, data):
-    from reprise.refit.bit_kernels import CompiledKernels
+    from reprise.refit.exponents.bit_kernels import CompiledKernels
 
     widths = data.draw(arrays.arrays(np.int64, numbers.shape, elements=st.integers(0, bit_streams.MAX_WIDTH)))
     fields, unary = bit_streams.write_fields(numbers, widths), bit_streams.write_unary(numbers)

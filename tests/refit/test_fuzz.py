@@ -17,15 +17,16 @@ from codec import NEW, OLD, bits, perturbed
 from tqdm import tqdm
 
 from reprise.errors import RepriseError
-from reprise.refit import Limits, apply_, decode, diff_bits, encode, exponent_coder
-from reprise.refit.bundle import Manifest as Bundle
-from reprise.refit.bundle import Part, pack_manifest, parse_manifest
-from reprise.refit.commit_log import Commit, pack_record, parse_record
+from reprise.refit import Limits, apply_, decode, diff_bits, encode
+from reprise.refit.checkpoints.manifest import Manifest
+from reprise.refit.checkpoints.safetensors_file import parse_header
 from reprise.refit.digests import digest
-from reprise.refit.manifest import Manifest
-from reprise.refit.relay_messages import Message, parse
-from reprise.refit.safetensors_file import parse_header
-from reprise.refit.store_transport import pack_answer, parse_answer
+from reprise.refit.exponents import exponent_coder
+from reprise.refit.recovery.commit_log import Commit, pack_record, parse_record
+from reprise.refit.transport.bundle import Manifest as Bundle
+from reprise.refit.transport.bundle import Part, pack_manifest, parse_manifest
+from reprise.refit.transport.relay_messages import Message, parse
+from reprise.refit.transport.store_transport import pack_answer, parse_answer
 
 INPUTS = int(os.environ.get("REPRISE_FUZZ", 4000))
 LIMITS = Limits(frame_bytes=1 << 16, header_bytes=1 << 16, raw_bytes=1 << 18, changes=1 << 16)

@@ -19,8 +19,8 @@ from reprise.labs.projection_timing import projection_timing  # noqa: E402
 from reprise.labs.qwen3_moe import QWEN3_30B_A3B, SMALL, shapes, specs  # noqa: E402
 from reprise.labs.trainer_layout import Layout, export, master_weights  # noqa: E402
 from reprise.refit import as_bits, diff_bits  # noqa: E402
-from reprise.refit.copy_plan import apply_plan_, mixed, record_copy_plan  # noqa: E402
-from reprise.refit.placements import PlanError  # noqa: E402
+from reprise.refit.placement.copy_plan import apply_plan_, mixed, record_copy_plan  # noqa: E402
+from reprise.refit.placement.placements import PlanError  # noqa: E402
 
 
 def numbered(architecture):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reprise.refit import diff_bits
-from reprise.refit.ownership import OwnershipError, Part, assemble, check_owned_once, owner, union
+from reprise.refit.placement.ownership import OwnershipError, Part, assemble, check_owned_once, owner, union
 
 
 def part(source: str, index, words) -> Part:
@@ -28,7 +28,9 @@ def test_owner(name, group_size):
 
 
 def test_the_owner_is_the_same_in_every_process():
-    program = "from reprise.refit.ownership import owner; print(*[owner(f'layers.{k}', 5) for k in range(20)])"
+    program = (
+        "from reprise.refit.placement.ownership import owner; print(*[owner(f'layers.{k}', 5) for k in range(20)])"
+    )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env={"PYTHONHASHSEED": "7"})
     assert ran.stdout.split() == [str(owner(f"layers.{k}", 5)) for k in range(20)]
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from reprise.refit import Bits, StaleBaseError, apply_, diff_bits
 from reprise.refit.delta import Delta
-from reprise.refit.ownership import OwnershipError, Part, check_owned_once, union
-from reprise.refit.projection import (
+from reprise.refit.placement.ownership import OwnershipError, Part, check_owned_once, union
+from reprise.refit.placement.projection import (
     Residual,
     block_map,
     column_map,

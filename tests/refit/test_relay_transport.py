@@ -23,18 +23,18 @@ from reprise.labs.seaweed import free_ports
 from reprise.labs.transport_experiments import summary, transfers
 from reprise.labs.transport_faults import interrupted, payloads, world
 from reprise.labs.wan import Wan
-from reprise.refit.attempt import Attempt
 from reprise.refit.cli import cli
-from reprise.refit.fingerprint import fingerprint
 from reprise.refit.frame import Limits
-from reprise.refit.gate import RequestGate
-from reprise.refit.intake import Intake
-from reprise.refit.relay_messages import FIELDS, HEADER_BYTES, Message, MessageError, parse
-from reprise.refit.relay_node import RelayNode
-from reprise.refit.relay_transport import RelayTransport
-from reprise.refit.relay_tree import children, height, rotated
-from reprise.refit.resident import ResidentStore
-from reprise.refit.transport import ReceiverFailed, TransportError, TransportTimeout
+from reprise.refit.recovery.attempt import Attempt
+from reprise.refit.recovery.fingerprint import fingerprint
+from reprise.refit.recovery.resident import ResidentStore
+from reprise.refit.transport.common import ReceiverFailed, TransportError, TransportTimeout
+from reprise.refit.transport.gate import RequestGate
+from reprise.refit.transport.intake import Intake
+from reprise.refit.transport.relay_messages import FIELDS, HEADER_BYTES, Message, MessageError, parse
+from reprise.refit.transport.relay_node import RelayNode
+from reprise.refit.transport.relay_transport import RelayTransport
+from reprise.refit.transport.relay_tree import children, height, rotated
 
 A, B = attempt(1), attempt(2, "overwrite")
 

@@ -18,13 +18,13 @@ from reprise.durable import FS
 from reprise.durable.faults import Faults, Killed
 from reprise.labs.failover_experiments import MEMORY, Unsynced
 from reprise.refit import Bits, PayloadError, RefitSchemaError, StaleBaseError, diff_bits, encode
-from reprise.refit.attempt import Attempt, FencedError
-from reprise.refit.chunk_plan import plan_chunks
-from reprise.refit.fingerprint import fingerprint
-from reprise.refit.lock import LockHeld
-from reprise.refit.parts import repair, split
-from reprise.refit.resident import ResidentStore
-from reprise.refit.resident_state import ResidentError
+from reprise.refit.recovery.attempt import Attempt, FencedError
+from reprise.refit.recovery.chunk_plan import plan_chunks
+from reprise.refit.recovery.fingerprint import fingerprint
+from reprise.refit.recovery.lock import LockHeld
+from reprise.refit.recovery.parts import repair, split
+from reprise.refit.recovery.resident import ResidentStore
+from reprise.refit.recovery.resident_state import ResidentError
 
 NEXT = Attempt(1, 3, 1, 2, "xor")
 

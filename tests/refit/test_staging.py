@@ -11,11 +11,11 @@ import time
 import pytest
 from checkpoints import contents, small_pair, write_folder
 
-from reprise.refit import staging
-from reprise.refit.checkpoint_apply import apply_checkpoint
-from reprise.refit.checkpoint_diff import diff_checkpoints
-from reprise.refit.safetensors_file import CheckpointError
-from reprise.refit.staging import created, staged
+from reprise.refit.checkpoints import staging
+from reprise.refit.checkpoints.checkpoint_apply import apply_checkpoint
+from reprise.refit.checkpoints.checkpoint_diff import diff_checkpoints
+from reprise.refit.checkpoints.safetensors_file import CheckpointError
+from reprise.refit.checkpoints.staging import created, staged
 
 WEIGHTS = {"m.safetensors": {"w": ("U8", (1,), b"a")}}
 
@@ -155,7 +155,7 @@ def test_a_folder_taken_aside_by_a_killed_run_is_put_back(tmp_path):
 
 KILLED = """
     import contextlib, os, signal, sys
-    from reprise.refit.checkpoint_apply import apply_checkpoint
+    from reprise.refit.checkpoints.checkpoint_apply import apply_checkpoint
 
     left = int(sys.argv[4])
 
@@ -229,7 +229,9 @@ def test_a_full_disk_leaves_nothing(tmp_path, full_disk, monkeypatch):
     diff_checkpoints(old, new, tmp_path / "d.rdl")
     with pytest.raises(CheckpointError, match="bytes are free"):
         apply_checkpoint(old, tmp_path / "d.rdl", full_disk / "out")
-    monkeypatch.setattr("reprise.refit.checkpoint_apply._check_space", lambda *_: None)  # as if another writer came
+    monkeypatch.setattr(
+        "reprise.refit.checkpoints.checkpoint_apply._check_space", lambda *_: None
+    )  # as if another writer came
     with pytest.raises(OSError, match="No space left"):
         apply_checkpoint(old, tmp_path / "d.rdl", full_disk / "out")
     assert names(full_disk) == []

@@ -26,9 +26,14 @@ from reprise.labs.seaweed import OPEN, free_ports
 from reprise.labs.transport_faults import interrupted_downloads
 from reprise.labs.transport_receiver import store_at
 from reprise.labs.wan import Wan
-from reprise.refit import encode, transport
-from reprise.refit.attempt import FencedError
-from reprise.refit.bundle import (
+from reprise.refit import encode
+from reprise.refit.cli import cli
+from reprise.refit.recovery.attempt import FencedError
+from reprise.refit.recovery.commit_log import Commit, ObjectCommitLog
+from reprise.refit.recovery.fingerprint import fingerprint
+from reprise.refit.recovery.resident import ResidentStore
+from reprise.refit.transport import common as transport
+from reprise.refit.transport.bundle import (
     AlreadyThere,
     Manifest,
     Part,
@@ -38,17 +43,7 @@ from reprise.refit.bundle import (
     read_parts,
     write_bundle,
 )
-from reprise.refit.cli import cli
-from reprise.refit.commit_log import Commit, ObjectCommitLog
-from reprise.refit.fingerprint import fingerprint
-from reprise.refit.gate import RequestGate
-from reprise.refit.intake import Intake
-from reprise.refit.object_commit import ObstoreObjects
-from reprise.refit.places import FsspecPlace, ObstorePlace, open_place, request_options
-from reprise.refit.push_pull import ABOUT, PREFIX
-from reprise.refit.resident import ResidentStore
-from reprise.refit.store_transport import StoreTransport, check_name, pack_answer, parse_answer
-from reprise.refit.transport import (
+from reprise.refit.transport.common import (
     ManifestError,
     ReceiverFailed,
     TransportError,
@@ -57,6 +52,12 @@ from reprise.refit.transport import (
     bounded_map,
     tried,
 )
+from reprise.refit.transport.gate import RequestGate
+from reprise.refit.transport.intake import Intake
+from reprise.refit.transport.object_commit import ObstoreObjects
+from reprise.refit.transport.places import FsspecPlace, ObstorePlace, open_place, request_options
+from reprise.refit.transport.push_pull import ABOUT, PREFIX
+from reprise.refit.transport.store_transport import StoreTransport, check_name, pack_answer, parse_answer
 
 A, B = attempt(1), attempt(2, "overwrite")
 LIMIT = 1 << 20

@@ -9,12 +9,12 @@ import pytest
 
 from reprise.labs.seaweed import free_ports
 from reprise.refit import encode
-from reprise.refit.attempt import Attempt, FencedError
-from reprise.refit.commit_log import Commit, CommitConflict, CommitLogError, ObjectCommitLog
-from reprise.refit.intake import Intake
-from reprise.refit.object_commit import ObstoreObjects
-from reprise.refit.relay_node import RelayNode
-from reprise.refit.resident import Outcome, Status
+from reprise.refit.recovery.attempt import Attempt, FencedError
+from reprise.refit.recovery.commit_log import Commit, CommitConflict, CommitLogError, ObjectCommitLog
+from reprise.refit.recovery.resident import Outcome, Status
+from reprise.refit.transport.intake import Intake
+from reprise.refit.transport.object_commit import ObstoreObjects
+from reprise.refit.transport.relay_node import RelayNode
 
 HOST = "127.0.0.1"
 TIMEOUT = 20.0  # seconds; never reached where all is well

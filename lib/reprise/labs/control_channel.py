@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import zmq
 
 from reprise.errors import RepriseError
-from reprise.refit.transport import TransportTimeout
+from reprise.refit.transport.common import TransportTimeout
 
 IDLE_MS = 500  # how often a listener looks whether whoever started it is still there
 

@@ -11,8 +11,8 @@ from math import nan
 import torch
 
 from reprise.refit import Delta, as_bits
-from reprise.refit.copy_plan import CopyPlan
-from reprise.refit.copy_recorder import CopyRecorder
+from reprise.refit.placement.copy_plan import CopyPlan
+from reprise.refit.placement.copy_recorder import CopyRecorder
 
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 

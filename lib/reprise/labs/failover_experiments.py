@@ -17,12 +17,12 @@ import numpy as np
 
 from reprise.durable import FS
 from reprise.errors import RepriseError
-from reprise.refit.baseline import FileBaseline
 from reprise.refit.bits import Bits
-from reprise.refit.commit_log import Commit, FileCommitLog, pack_record
-from reprise.refit.coordinator import RefitCoordinator
-from reprise.refit.fingerprint import fingerprint
-from reprise.refit.resident import ResidentStore
+from reprise.refit.recovery.baseline import FileBaseline
+from reprise.refit.recovery.commit_log import Commit, FileCommitLog, pack_record
+from reprise.refit.recovery.coordinator import RefitCoordinator
+from reprise.refit.recovery.fingerprint import fingerprint
+from reprise.refit.recovery.resident import ResidentStore
 
 CHUNK = 64
 TENSORS = (("embed", 300), ("expert", 200))

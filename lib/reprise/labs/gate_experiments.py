@@ -15,12 +15,12 @@ from reprise.labs.transport_experiments import HOST, change, parts
 from reprise.labs.transport_receiver import Collector
 from reprise.labs.wan import Wan
 from reprise.refit import encode
-from reprise.refit.attempt import Attempt
-from reprise.refit.gate import RequestGate
-from reprise.refit.intake import MODES, Intake
-from reprise.refit.relay_node import RelayNode
-from reprise.refit.relay_transport import RelayTransport
-from reprise.refit.transport import TransportTimeout
+from reprise.refit.recovery.attempt import Attempt
+from reprise.refit.transport.common import TransportTimeout
+from reprise.refit.transport.gate import RequestGate
+from reprise.refit.transport.intake import MODES, Intake
+from reprise.refit.transport.relay_node import RelayNode
+from reprise.refit.transport.relay_transport import RelayTransport
 
 REQUEST = 2e-3  # seconds a request takes; our choice
 

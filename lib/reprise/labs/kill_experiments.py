@@ -25,14 +25,14 @@ import numpy as np
 from reprise.durable.faults import Faults
 from reprise.errors import RepriseError
 from reprise.refit.apply import NEW, OLD, OTHER, chunk_states
-from reprise.refit.attempt import Attempt
 from reprise.refit.bits import Bits
-from reprise.refit.commit_log import CommitConflict, FileCommitLog, signature
 from reprise.refit.delta import Delta, diff_bits
 from reprise.refit.digests import changed_chunks, chunk_slices
 from reprise.refit.operations import new_words
-from reprise.refit.parts import repair
-from reprise.refit.resident import ResidentStore
+from reprise.refit.recovery.attempt import Attempt
+from reprise.refit.recovery.commit_log import CommitConflict, FileCommitLog, signature
+from reprise.refit.recovery.parts import repair
+from reprise.refit.recovery.resident import ResidentStore
 
 SHARE = 0.03  # NeMo-DCR's lower stress setting
 # (name, elements), and the elements of a chunk: 128 chunks of 32 KiB, the last one short

@@ -13,9 +13,9 @@ import numpy as np
 from reprise.labs.refit_payloads import AMPLITUDE, SHARES, perturb
 from reprise.refit import as_bits, encode_pair
 from reprise.refit.bits import Bits
-from reprise.refit.checkpoint import Checkpoint
-from reprise.refit.conditional_entropy import CONTEXTS, context, place_bits, step_bits
-from reprise.refit.exponent_coder import decode, encode
+from reprise.refit.checkpoints.checkpoint import Checkpoint
+from reprise.refit.exponents.conditional_entropy import CONTEXTS, context, place_bits, step_bits
+from reprise.refit.exponents.exponent_coder import decode, encode
 
 STEPS = (1, 5, 30)
 

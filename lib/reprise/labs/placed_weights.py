@@ -21,13 +21,13 @@ from reprise.labs.failover_experiments import Unsynced
 from reprise.labs.loaders import TensorParallelModel
 from reprise.labs.qwen3_moe import Architecture, specs
 from reprise.refit import Delta, StaleBaseError, as_bits, decode
-from reprise.refit.attempt import Attempt, FencedError, Order
-from reprise.refit.copy_plan import apply_plan_, record_copy_plan
-from reprise.refit.fingerprint import fingerprint
-from reprise.refit.resident import Outcome, Status
-from reprise.refit.resident_state import FILE, ResidentError, ResidentState
-from reprise.refit.resident_weights import write_weights
-from reprise.refit.safetensors_file import SafetensorsFile
+from reprise.refit.checkpoints.safetensors_file import SafetensorsFile
+from reprise.refit.placement.copy_plan import apply_plan_, record_copy_plan
+from reprise.refit.recovery.attempt import Attempt, FencedError, Order
+from reprise.refit.recovery.fingerprint import fingerprint
+from reprise.refit.recovery.resident import Outcome, Status
+from reprise.refit.recovery.resident_state import FILE, ResidentError, ResidentState
+from reprise.refit.recovery.resident_weights import write_weights
 
 WEIGHTS = "weights-0.safetensors"
 NOTHING = -1  # version of a replica that was never loaded

@@ -20,11 +20,11 @@ from reprise.labs.qwen3_moe import QWEN3_30B_A3B, SMALL, Architecture, family, s
 from reprise.labs.sharded_trainer import payloads, train, versions
 from reprise.labs.trainer_layout import Layout, affine_maps, export
 from reprise.refit import OPERATIONS, as_bits, diff_bits
-from reprise.refit.copy_plan import ANY, LOADER, CopyPlan, Placement, apply_plan_, record_copy_plan
 from reprise.refit.delta import Delta
-from reprise.refit.index_probe import probe_plan
-from reprise.refit.ownership import union
-from reprise.refit.plan_check import compare_loads, random_tensor
+from reprise.refit.placement.copy_plan import ANY, LOADER, CopyPlan, Placement, apply_plan_, record_copy_plan
+from reprise.refit.placement.index_probe import probe_plan
+from reprise.refit.placement.ownership import union
+from reprise.refit.placement.plan_check import compare_loads, random_tensor
 
 DESIGN_SEEDS = (0, 1, 2)
 CLAIM_SEEDS = (101, 102, 103)

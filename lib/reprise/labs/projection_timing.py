@@ -15,7 +15,7 @@ from reprise.labs.qwen3_moe import Architecture, shapes
 from reprise.labs.trainer_layout import Layout, Tensors, affine_maps, convert, export, master_weights, residuals, shard
 from reprise.refit import Bits, as_bits, encode
 from reprise.refit.delta import Delta, TensorDelta
-from reprise.refit.projection import AffineMap, part_record, project, residual_record
+from reprise.refit.placement.projection import AffineMap, part_record, project, residual_record
 
 Maps = list[dict[str, tuple[AffineMap, ...]]]  # of each rank, see `affine_maps`
 

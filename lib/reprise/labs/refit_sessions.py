@@ -22,13 +22,13 @@ from reprise.labs.placed_weights import DISK, storage_fingerprint
 from reprise.labs.residue_task import TINY
 from reprise.labs.rollout_process import PATIENCE, SHARDINGS, SILENCE, Cluster
 from reprise.refit import Bits, encode
-from reprise.refit.attempt import Attempt
-from reprise.refit.baseline import Baseline
-from reprise.refit.commit_log import Commit, FileCommitLog, signature
-from reprise.refit.copy_plan import mixed
-from reprise.refit.parts import split
-from reprise.refit.relay_transport import RelayTransport
-from reprise.refit.transport import ReceiverFailed
+from reprise.refit.placement.copy_plan import mixed
+from reprise.refit.recovery.attempt import Attempt
+from reprise.refit.recovery.baseline import Baseline
+from reprise.refit.recovery.commit_log import Commit, FileCommitLog, signature
+from reprise.refit.recovery.parts import split
+from reprise.refit.transport.common import ReceiverFailed
+from reprise.refit.transport.relay_transport import RelayTransport
 
 PAYLOAD_BYTES = 1 << 15  # dense bytes a payload: a refit of the tiny model is nine of them
 ATTEMPTS = 3

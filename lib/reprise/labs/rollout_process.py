@@ -16,11 +16,11 @@ from reprise.labs.control_channel import listen
 from reprise.labs.moe_forward import sample, widened
 from reprise.labs.placed_weights import Fuse, PlacedWeights
 from reprise.labs.residue_task import LENGTH, TINY, prompts
-from reprise.refit.attempt import Attempt
-from reprise.refit.intake import Intake
-from reprise.refit.places import open_place
-from reprise.refit.relay_node import RelayNode
-from reprise.refit.store_transport import StoreTransport
+from reprise.refit.recovery.attempt import Attempt
+from reprise.refit.transport.intake import Intake
+from reprise.refit.transport.places import open_place
+from reprise.refit.transport.relay_node import RelayNode
+from reprise.refit.transport.store_transport import StoreTransport
 
 SHARDINGS = ((1, 1), (2, 2))  # (tp, ep) of each replica
 PATIENCE = 60.0  # seconds for what another process does at once, on a machine that is busy

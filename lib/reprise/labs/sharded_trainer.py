@@ -36,8 +36,8 @@ from reprise.labs.trainer_layout import (
     shard,
 )
 from reprise.refit import Bits, Delta, as_bits, decode, encode
-from reprise.refit.ownership import Part, owner
-from reprise.refit.projection import project, residual_flags, residual_record
+from reprise.refit.placement.ownership import Part, owner
+from reprise.refit.placement.projection import project, residual_flags, residual_record
 
 SHARE = 0.03  # of the elements that a step changes
 SECONDS = 120  # until a rank that hears nothing from the others gives up

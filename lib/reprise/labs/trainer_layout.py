@@ -14,8 +14,8 @@ import torch
 
 from reprise.labs.qwen3_moe import Architecture, shapes
 from reprise.refit import as_bits
-from reprise.refit.ownership import Part
-from reprise.refit.projection import AffineMap, Residual, column_map, gated_maps, replicated_map
+from reprise.refit.placement.ownership import Part
+from reprise.refit.placement.projection import AffineMap, Residual, column_map, gated_maps, replicated_map
 
 VOCABULARY_MULTIPLE = 128  # Megatron pads the vocabulary to this times the number of ranks
 SCALE = "output_scale"

@@ -26,10 +26,10 @@ from reprise.labs.seaweed import free_ports
 from reprise.labs.transport_receiver import Receiver, store_at
 from reprise.labs.wan import Wan
 from reprise.refit import Bits, Delta, diff_bits, encode
-from reprise.refit.attempt import Attempt
-from reprise.refit.parts import split
-from reprise.refit.relay_transport import RelayTransport
-from reprise.refit.store_transport import StoreTransport
+from reprise.refit.recovery.attempt import Attempt
+from reprise.refit.recovery.parts import split
+from reprise.refit.transport.relay_transport import RelayTransport
+from reprise.refit.transport.store_transport import StoreTransport
 
 TRANSPORTS = ("relay", "store", "star")
 SHARE = 0.05  # NeMo-DCR's upper stress setting

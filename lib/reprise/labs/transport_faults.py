@@ -21,13 +21,13 @@ from reprise.labs.seaweed import free_ports
 from reprise.labs.transport_receiver import HOST, Receiver, store_at
 from reprise.labs.wan import Wan
 from reprise.refit import encode
-from reprise.refit.attempt import Attempt
-from reprise.refit.fingerprint import fingerprint
-from reprise.refit.parts import split
-from reprise.refit.relay_transport import RelayTransport
-from reprise.refit.resident import ResidentStore
-from reprise.refit.store_transport import StoreTransport
-from reprise.refit.transport import ReceiverFailed, TransportError
+from reprise.refit.recovery.attempt import Attempt
+from reprise.refit.recovery.fingerprint import fingerprint
+from reprise.refit.recovery.parts import split
+from reprise.refit.recovery.resident import ResidentStore
+from reprise.refit.transport.common import ReceiverFailed, TransportError
+from reprise.refit.transport.relay_transport import RelayTransport
+from reprise.refit.transport.store_transport import StoreTransport
 
 FAULTS = ("leaf killed", "root killed", "root restarted", "link stalled", "link cut")
 DOWNLOAD_FAULTS = ("receiver killed", "link stalled", "link cut")

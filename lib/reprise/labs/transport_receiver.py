@@ -23,14 +23,14 @@ import xxhash
 from reprise.errors import RepriseError
 from reprise.labs.failover_experiments import Unsynced
 from reprise.labs.seaweed import OPEN
-from reprise.refit.attempt import Attempt, Order
-from reprise.refit.bundle import WINDOW
-from reprise.refit.intake import Intake
 from reprise.refit.payload import decode
-from reprise.refit.places import ObstorePlace, Place, request_options
-from reprise.refit.relay_node import RelayNode
-from reprise.refit.resident import Outcome, ResidentStore, Status
-from reprise.refit.store_transport import StoreTransport
+from reprise.refit.recovery.attempt import Attempt, Order
+from reprise.refit.recovery.resident import Outcome, ResidentStore, Status
+from reprise.refit.transport.bundle import WINDOW
+from reprise.refit.transport.intake import Intake
+from reprise.refit.transport.places import ObstorePlace, Place, request_options
+from reprise.refit.transport.relay_node import RelayNode
+from reprise.refit.transport.store_transport import StoreTransport
 
 HOST = "127.0.0.1"
 REQUEST_TIMEOUT = 60.0  # seconds; a shaped link takes its time

@@ -14,16 +14,16 @@ Where to find what the paper describes:
     change detection       bits, delta, sparsity (rounding laws, entropy bound)
     value encoding         operations, locations, values, scan and kernels; payload, frame and header for the bytes
     in-place application   apply, digests
-    whole checkpoints      safetensors_file, checkpoint, container, manifest, streams, staging;
-                           checkpoint_diff, checkpoint_apply, checkpoint_stats
-    ownership, projection  ownership, projection
-    native placement       copy_plan, copy_recorder, overlaps, placements, through_loader, plan_check, index_probe
-    recovery               resident, chunk_plan, parts, attempt, baseline, fingerprint
-    joint commit           commit_log, object_commit, coordinator
-    transport              transport, places, bundle, store_transport; relay_transport, _node, _link, _messages, _tree;
+    whole checkpoints      checkpoints/: checkpoint (the pair), checkpoint_diff, checkpoint_apply, checkpoint_stats;
+                           safetensors_file, container, manifest, streams, staging
+    ownership, projection  placement/: ownership, projection
+    native placement       placement/: copy_plan, copy_recorder, overlaps, placements, through_loader, plan_check
+    recovery               recovery/: resident, chunk_plan, parts, attempt, baseline, fingerprint
+    joint commit           recovery/: commit_log, coordinator; transport/object_commit
+    transport              transport/: places, bundle, store_transport; relay_transport, _node, _link, _messages, _tree;
                            intake and gate at the receiver; push_pull
     latency                latency
-    beyond the paper       exponent_coder and its parts: places and steps coded by the old exponent
+    beyond the paper       exponents/: exponent_coder and its parts, places and steps coded by the old exponent
 
 Source: NeMo-DCR. The payload format, the operation "add", resuming by chunk digests and the exponent coder are ours.
 """

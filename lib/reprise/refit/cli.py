@@ -15,9 +15,9 @@ import click
 from tqdm import tqdm
 
 from reprise.errors import RepriseError
-from reprise.refit.checkpoint_apply import apply_checkpoint
-from reprise.refit.checkpoint_diff import diff_checkpoints
-from reprise.refit.checkpoint_stats import (
+from reprise.refit.checkpoints.checkpoint_apply import apply_checkpoint
+from reprise.refit.checkpoints.checkpoint_diff import diff_checkpoints
+from reprise.refit.checkpoints.checkpoint_stats import (
     BlockInfo,
     CheckpointStats,
     DeltaInfo,
@@ -25,9 +25,9 @@ from reprise.refit.checkpoint_stats import (
     checkpoint_stats,
     delta_info,
 )
+from reprise.refit.checkpoints.streams import MAX_LEVEL
 from reprise.refit.operations import OPERATIONS
-from reprise.refit.streams import MAX_LEVEL
-from reprise.refit.transport_cli import pull, push, serve_relay
+from reprise.refit.transport.transport_cli import pull, push, serve_relay
 
 PATH = click.Path(path_type=str)
 TENSORS_SHOWN = 10

@@ -1,0 +1,1 @@
+"""Whole checkpoints: safetensors files and Hugging Face folders as deltas, rebuilt byte for byte."""

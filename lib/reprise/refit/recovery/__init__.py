@@ -1,0 +1,1 @@
+"""Resident weights that survive a kill, and the joint commit of a version."""

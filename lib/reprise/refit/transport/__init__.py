@@ -1,0 +1,1 @@
+"""The delta's way to other machines: object stores and relay trees."""
