@@ -26,6 +26,7 @@ FLOOR = {
     "rewards",
     "sandbox",
     "stats",
+    "stats_exact",
     "traces",
 }
 ENTRY = {"cli"}
