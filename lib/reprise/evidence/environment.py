@@ -28,7 +28,8 @@ class Environment:
 
     >>> # env = Environment(case); env.call("read_charge", charge_id="C1"); env.finish()
 
-    `call` returns what the agent sees, a dictionary with "status" "ok", "unavailable", "blocked" or "error". Calls
+    `call` returns what the agent sees, a dictionary with "status" "ok", "unavailable", "blocked" or "error", and
+    "changed" when somebody else has just changed a record. Calls
     after the end, or beyond the step budget, raise EvidenceError; an episode that never finishes is a timeout.
     """
 
@@ -58,6 +59,7 @@ class Environment:
             if change.after_call == seq:
                 self._world.setdefault(change.entity, {}).update(change.sets)
                 step = _bumped(step, change.entity)
+                seen = {**seen, "changed": [change.entity]}
         for entity in step.bumped:
             self._versions[entity] = self._versions.get(entity, 0) + 1
         self._steps.append(step)
