@@ -15,11 +15,13 @@ from reprise.evidence.model import (
     Protocol,
     Reads,
     Requirement,
+    Source,
     Stated,
     Tool,
 )
 from reprise.labs.evidence_suite.domains import Domain
 from reprise.labs.evidence_suite.tasks import single
+from reprise.labs.evidence_suite.world import permitted
 
 REASONS = ("violated", "unavailable", "stale", "conflicting")
 DAY = 86_400.0
@@ -133,7 +135,7 @@ def _look(name: str, entity: str, fields: tuple[str, ...]) -> Requirement:
 
 
 def _any(atom: Atom) -> Atom:
-    return atom.model_copy(update={"expect": Expect(), "scope": "any_version", "sources": ("observation",)})
+    return atom.model_copy(update={"expect": Expect(), "scope": "any_version", "sources": (Source.OBSERVATION,)})
 
 
 def _other(world, act, value):
@@ -145,7 +147,5 @@ def _other(world, act, value):
 def _permitted(need: Requirement) -> str:
     parts = []
     for atom in need.any_of[0]:
-        values = atom.expect.value if atom.expect.op == "in" else [atom.expect.value]
-        allowed = "any" if atom.expect.op == "any" else " or ".join(map(str, values))
-        parts.append(f"- {atom.entity}: {atom.field}: {allowed}")
+        parts.append(f"- {atom.entity}: {atom.field}: {permitted(atom.expect)}")
     return "\n".join(parts)

@@ -5,19 +5,25 @@ It uses the hidden specification (that is what makes it a reference), but acts o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import permutations
 
 from reprise.evidence.environment import Environment
-from reprise.evidence.model import Action, Atom, Case, FactOf, FoundBy, OutputOf, Protocol, Requirement
+from reprise.evidence.model import Action, Atom, Case, CaseView, FactOf, FoundBy, OutputOf, Protocol, Requirement
 from reprise.evidence.trajectory import Trajectory
+
+Wrap = Callable[[CaseView, Callable], Callable]
 
 
 class Player:
-    """One episode in which each link can be left out. `seen` holds what the responses showed."""
+    """One episode in which each link can be left out. `seen` holds what the responses showed.
 
-    def __init__(self, case: Case, alternative: int = 0):
+    `wrap` puts something between the agent and the tools, from the public half of the case and the plain call.
+    """
+
+    def __init__(self, case: Case, alternative: int = 0, wrap: Wrap | None = None):
         self.case, self.environment, self.alternative = case, Environment(case), alternative
+        self._call = wrap(case.view, self.environment.call) if wrap else self.environment.call
         self.outputs: dict[str, dict] = {}
         self.seen: dict[tuple[str, str], object] = {}
         self.changed: set[str] = set()
@@ -48,7 +54,7 @@ class Player:
 
     def call(self, tool: str, **args) -> dict:
         """A call, remembering what it showed and who was reported as changed."""
-        response = self.environment.call(tool, **args)
+        response = self._call(tool, **args)
         if "record" in response:
             self.seen |= {(response["record"], name): value for name, value in response.items()}
         self.changed |= set(response.get("changed", ()))

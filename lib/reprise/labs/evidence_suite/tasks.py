@@ -74,7 +74,7 @@ def with_overview(world: World, needs: list[Requirement], hidden: dict, tools: l
 def interface(world: World, acts: list[Act]) -> tuple[list[Tool], dict]:
     """Tools of a case: a read for every kind of record of the domain, and the acts; with their rules."""
     kinds = [record.kind for record in world.domain.records]
-    tools = [read_tool(kind) for kind in kinds] + [act_tool(act) for act in acts]
+    tools = [read_tool(world.domain, kind) for kind in kinds] + [act_tool(act) for act in acts]
     rules = {
         "reads": {f"read_{kind}": reads_of(world, kind) for kind in kinds},
         "effects": {act.tool: effect_of(act) for act in acts},

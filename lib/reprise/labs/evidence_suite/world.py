@@ -10,6 +10,9 @@ import numpy as np
 from reprise.evidence.model import Effect, Expect, Parameter, Reads, Tool
 from reprise.labs.evidence_suite.domains import Act, Domain, Record
 
+# amounts above it need somebody else
+LIMIT = "$500.00"
+
 
 @dataclass
 class World:
@@ -57,14 +60,30 @@ def record_of(domain: Domain, kind: str) -> Record:
 
 
 def expectation(domain: Domain, kind: str, name: str) -> Expect:
-    """The values of a field under which an action may go ahead."""
+    """The values of a field under which an action may go ahead; amounts up to a limit."""
     good = next(f for f in record_of(domain, kind).fields if f.name == name).good
+    if str(good[0]).startswith("$"):
+        return Expect(op="le", value=LIMIT)
     return Expect(op="eq", value=good[0]) if len(good) == 1 else Expect(op="in", value=list(good))
 
 
-def read_tool(kind: str) -> Tool:
-    text = f"Reads one {kind.replace('_', ' ')} record by its id."
-    return Tool(name=f"read_{kind}", kind="information", description=text, params={f"{kind}_id": Parameter()})
+def permitted(expect: Expect) -> str:
+    """An expectation in words that `gather` can read back."""
+    values = expect.value if expect.op == "in" else [expect.value]
+    return {"any": "any", "le": f"at most {expect.value}"}.get(expect.op, " | ".join(map(str, values)))
+
+
+def read_tool(domain: Domain, kind: str) -> Tool:
+    """A read, documented with the values of each field that permit changes: the same for all cases of the domain."""
+    fields = [f.name for f in record_of(domain, kind).fields]
+    rules = "; ".join(f"{name} = {permitted(expectation(domain, kind, name))}" for name in fields)
+    return Tool(
+        name=f"read_{kind}",
+        kind="information",
+        description=f"Reads one {kind.replace('_', ' ')} record by its id.",
+        params={f"{kind}_id": Parameter()},
+        documentation=f"Changes are permitted with {rules}.",
+    )
 
 
 def act_tool(act: Act) -> Tool:
