@@ -88,19 +88,29 @@ def evaluate(case: Case, trajectory: Trajectory) -> Verdict:
         return _static(case, trajectory)
     check_order(trajectory)
     run = _Run(case, Ledger(trajectory.context))
-    reads, before_first = 0, None
+    reads, before_first, unseen = 0, None, []
     for step in trajectory.steps:
+        # answers to other calls of the same message reach the agent after it
+        if unseen and (step.turn is None or step.turn != unseen[-1].turn):
+            _see(run.ledger, unseen)
         if step.outcome in ATTEMPTS:
             if before_first is None:
                 before_first = _investigated(run)
             run.checkpoints.append(_checkpoint(run, step))
         elif step.outcome is Outcome.READ:
             reads += 1
-        if step.answered is not None:
-            run.ledger.answered(step.tool, step.args, step.answered)
-        run.ledger.add(step.facts)
+        unseen.append(step)
         run.ledger.bump(step.bumped)
+    _see(run.ledger, unseen)
     return _verdict(run, trajectory, reads, before_first)
+
+
+def _see(ledger: Ledger, steps: list[Step]) -> None:
+    for step in steps:
+        if step.answered is not None:
+            ledger.answered(step.tool, step.args, step.answered)
+        ledger.add(step.facts)
+    steps.clear()
 
 
 def _static(case: Case, trajectory: Trajectory) -> Verdict:

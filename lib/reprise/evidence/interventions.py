@@ -127,10 +127,11 @@ def _quote(case: Case) -> Case:
         tool = next((name for name, rule in case.hidden.reads.items() if _reads(case, name, rule, entity)), None)
         if tool is None or entity in gone:
             continue
-        answer = environment.call(tool, **{case.hidden.reads[tool].param: entity})
-        shown = {k: v for k, v in answer.items() if k not in ("status", "record", "version", "time", "changed")}
-        stated += [Stated(entity=entity, field=k, value=v, version=answer["version"]) for k, v in shown.items()]
-        lines.append(f"{tool}: {entity}: " + ", ".join(f"{k} = {v}" for k, v in shown.items()))
+        environment.call(tool, **{case.hidden.reads[tool].param: entity})
+        # the facts, not the response: a record may have a field named version or status of its own
+        facts = environment.trajectory().steps[-1].facts
+        stated += [Stated(entity=f.entity, field=f.field, value=f.value, version=f.version) for f in facts]
+        lines.append(f"{tool}: {entity}: " + ", ".join(f"{f.field} = {f.value}" for f in facts))
     said = _say(case, " The records so far: " + "; ".join(lines) + ".")
     return _viewed(said, context=(*case.view.context, *stated))
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -45,6 +45,13 @@ class Source(StrEnum):
 
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def model_copy(self, **options: Any) -> Self:
+        """A changed copy; what was derived from the original and kept is derived again."""
+        copied = super().model_copy(**options)
+        for name in copied.__dict__.keys() - type(self).model_fields.keys():
+            del copied.__dict__[name]
+        return copied
 
 
 # -- what must be established ------------------------------------------------------------------------------------------

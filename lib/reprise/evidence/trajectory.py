@@ -47,7 +47,11 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One call. `bumped` lists the entities whose version rose when it ended, by the call or by somebody else."""
+    """One call. `bumped` lists the entities whose version rose when it ended, by the call or by somebody else.
+
+    Calls with one `turn` stood in one message of the agent, so none of them had seen another's answer; None: each call
+    alone.
+    """
 
     seq: int
     tool: str
@@ -58,6 +62,7 @@ class Step:
     bumped: tuple[str, ...] = ()
     answered: str | None = None
     message: str = ""
+    turn: int | None = None
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,9 @@ class Trajectory:
             for number, step in enumerate(data.get("steps", ()), 1):
                 where = f"step {number}"
                 facts = tuple(_fact(fact) for fact in step.get("facts", ()))
-                known = {k: step[k] for k in ("seq", "tool", "args", "outputs", "answered", "message") if k in step}
+                known = {
+                    k: step[k] for k in ("seq", "tool", "args", "outputs", "answered", "message", "turn") if k in step
+                }
                 bumped = tuple(step.get("bumped", ()))
                 steps.append(Step(**known, outcome=Outcome(step["outcome"]), facts=facts, bumped=bumped))
             where = "context"

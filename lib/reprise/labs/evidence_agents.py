@@ -14,7 +14,8 @@ from reprise.evidence.evaluate import evaluate
 from reprise.evidence.gather import EvidenceGate
 from reprise.evidence.metrics import Episode, Summary, summarize
 from reprise.evidence.model import Action, Case, OutputOf, Protocol
-from reprise.evidence.trajectory import Trajectory
+from reprise.evidence.trajectory import Step, Trajectory
+from reprise.evidence.values import UNAVAILABLE
 from reprise.labs.evidence_suite.reference import Player, reference
 
 
@@ -54,6 +55,28 @@ def play(case: Case, faults: Faults, seed: int, gather: bool = False, auto_read:
     return player.environment.finish()
 
 
+def undocumented(case: Case) -> Case:
+    """The case with the documentation of its tools emptied."""
+    tools = tuple(tool.model_copy(update={"documentation": ""}) for tool in case.view.tools)
+    return Case(view=case.view.model_copy(update={"tools": tools}), hidden=case.hidden)
+
+
+def moved(summary: Summary) -> set[str]:
+    """Which diagnostics differ from a faultless agent's."""
+    found = {name for name in ("bsr", "par") if getattr(summary, name).percent > 0}
+    found |= {"cas"} if summary.cas.percent < 100 else set()
+    return found | {
+        name for name in ("gap", "part") if any(rate.percent > 0 for rate in getattr(summary, name).values())
+    }
+
+
+def row(summary: Summary) -> dict[str, float]:
+    """Percentages of a summary: ECS by protocol and over all, the diagnostics; Gap and Part as means of V2 and V3."""
+    means = {name: sum(r.percent for r in getattr(summary, name).values()) / 2 for name in ("gap", "part")}
+    rates = {name: getattr(summary, name).percent for name in ("ecs", "bsr", "par", "cas")}
+    return {**rates, **means, **{name: rate.percent for name, rate in summary.by_protocol.items()}}
+
+
 def suite_summary(cases: list[Case], faults: Faults, repeats: int = 3, seed: int = 0, **play_options) -> Summary:
     """The metric table of one agent over whole repeats of the suite."""
     return summarize(
@@ -69,26 +92,38 @@ def _investigate(player: Player, faults: Faults, rng: np.random.Generator) -> No
     if names and rng.random() < faults.early_stop:
         names = names[: rng.integers(len(names))]
     wary = rng.random() < faults.stop_at_bad
+    watcher = Watcher(player)
     for name in rng.permutation(names) if wary else names:
         if rng.random() < faults.skip:
             continue
-        before = len(player.environment.trajectory().steps)
         player.read(case.requirement[name])
-        if wary and _forbids(player, before):
+        if wary and watcher.objects():
             return
 
 
-def _forbids(player: Player, before: int) -> bool:
-    """Whether one of the last reads showed something outside the documented values."""
-    gate = EvidenceGate(player.case.view, lambda tool, **args: responses[tool])
-    for step in player.environment.trajectory().steps[before:]:
-        shown = {fact.field: fact.value for fact in step.facts}
-        responses = {step.tool: {"status": "ok" if step.answered else "unavailable", **shown}}
+class Watcher:
+    """Tells whether what a player has just read speaks against acting, from public documentation alone."""
+
+    def __init__(self, player: Player):
+        self._player, self._done, self._shown = player, 0, {}
+        self._told: dict[tuple[str, str], object] = {}
+        self._gate = EvidenceGate(player.case.view, lambda tool, **args: self._shown)
+
+    def objects(self) -> bool:
+        """Whether any read since the last time showed a record that is not there, a value that is not permitted, or
+        one that another response about the same id contradicts."""
+        steps = self._player.environment.trajectory().steps
+        fresh, self._done = steps[self._done :], len(steps)
+        return any(self._speaks_against(step) for step in fresh)
+
+    def _speaks_against(self, step: Step) -> bool:
+        values = {fact.field: fact.value for fact in step.facts}
+        missing = not values or all(value == UNAVAILABLE for value in values.values())
+        self._shown = {"status": "unavailable" if missing else "ok", **values}
+        self._gate.call(step.tool, **step.args)
         asked = str(next(iter(step.args.values()), ""))
-        gate.call(step.tool, **step.args)
-        if gate.objections(step.tool, asked):
-            return True
-    return False
+        conflict = any(self._told.setdefault((asked, name), value) != value for name, value in values.items())
+        return conflict or bool(self._gate.objections(step.tool, asked))
 
 
 def _arguments(action: Action, faults: Faults, rng: np.random.Generator) -> dict[str, str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reprise.evidence.model import Action, Atom, Case, Change, OutputOf, Protocol, Requirement
+from reprise.evidence.model import Action, Atom, Case, Change, OutputOf, Protocol
 from reprise.evidence.trajectory import Trajectory
 from reprise.labs.evidence_suite.reference import Player
 
@@ -40,7 +40,7 @@ MUTATIONS = {
 
 
 def mutate(case: Case, kind: str, seed: int = 0) -> tuple[Case, Trajectory]:
-    """A run with one fault of this kind, and the case it belongs to (its world differs for "stale" only).
+    """A run with one fault of this kind, and the case it belongs to (its world differs for "stale" and "wrong_entity").
 
     Raises KeyError for an unknown kind, ValueError for a protocol it does not apply to.
     """
@@ -49,14 +49,17 @@ def mutate(case: Case, kind: str, seed: int = 0) -> tuple[Case, Trajectory]:
     rng = np.random.default_rng(seed)
     if kind == "stale":
         return _stale(case, rng)
+    skipped, twins = _pick(rng, _needed(case)), {}
+    if kind == "wrong_entity":
+        case, twins = _with_twins(case, skipped)
     player = Player(case)
-    skipped = _pick(rng, _needed(case))
     left_out = skipped if kind in ("incomplete", "premature", "wrong_entity") else None
     for name in case.hidden.investigate:
         if name != left_out:
             player.read(case.requirement[name])
-    if kind == "wrong_entity":
-        _read_another(player, case.requirement[skipped])
+    for entity, twin in twins.items():
+        record = case.hidden.world[entity]["kind"]
+        player.call(f"read_{record}", **{f"{record}_id": twin})
     if kind == "action":
         _any_attempt(player)
     odd = _pick(rng, _eligible(case, kind)) if case.hidden.actions else None
@@ -106,15 +109,14 @@ def _arguments(kind: str, action: Action, odd: Action | None) -> dict[str, str]:
     return {}
 
 
-def _read_another(player: Player, requirement: Requirement) -> None:
-    """The same reads, of a record with other id: identical values would not help."""
-    for atom in requirement.any_of[0]:
-        if isinstance(atom.entity, str):
-            kind = player.case.hidden.world[atom.entity]["kind"]
-            others = [e for e, r in player.case.hidden.world.items() if r["kind"] == kind and e != atom.entity]
-            if kind in ("overview", "archive"):
-                continue
-            player.call(f"read_{kind}", **{f"{kind}_id": others[0] if others else "NONE-1"})
+def _with_twins(case: Case, name: str) -> tuple[Case, dict[str, str]]:
+    """The case with a second record of equal values beside each record that a requirement needs; record -> twin."""
+    world, twins = dict(case.hidden.world), {}
+    for atom in case.requirement[name].any_of[0]:
+        if isinstance(atom.entity, str) and world[atom.entity]["kind"] not in ("overview", "archive"):
+            twins[atom.entity] = f"{atom.entity}-B"
+            world[twins[atom.entity]] = world[atom.entity]
+    return case.model_copy(update={"hidden": case.hidden.model_copy(update={"world": world})}), twins
 
 
 def _any_attempt(player: Player) -> None:
