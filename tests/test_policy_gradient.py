@@ -3,7 +3,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reprise.policy_gradient import PolicyGradientError, clipped_objective, group_advantages, k3_kl
+from reprise.policy_gradient import (
+    PolicyGradientError,
+    clipped_objective,
+    dead_groups,
+    group_advantages,
+    grpo_loss,
+    k3_kl,
+)
 
 EIGHT = [1, 1, -1, 0.80326533, -1, -1, 0.5, -1]
 
@@ -113,3 +120,63 @@ def test_k3_averages_to_the_divergence():
     logp, logp_ref = logits - np.log(np.exp(logits).sum(1, keepdims=True))
     p = np.exp(logp)
     assert (p * k3_kl(logp, logp_ref)).sum() == pytest.approx((p * (logp - logp_ref)).sum(), abs=1e-12)
+
+
+def test_k3_as_verl_cuts_it():
+    x = np.array([-30.0, -20, -1, 0, 1, 5, 30, 800])
+    assert k3_kl(-x, np.zeros(8), clamp=True) == pytest.approx([10, 10, 0.3678794, 0, 0.7182818, 10, 10, 10])
+
+
+def test_dead_groups_are_those_with_one_reward():
+    assert dead_groups([1, 1, 0, 1, 0.5, 0.5, 0.5, 2], [0, 0, 1, 1, 2, 2, 3, 3]) == 2
+    assert dead_groups([], []) == 0
+
+
+@pytest.mark.parametrize("aggregate, expected", [("token", (-2 + 6) / 4), ("sequence", (-2 + 6 / 3) / 2)])
+def test_the_loss_on_policy_by_hand(aggregate, expected):
+    # ratio 1 and reference equal: what is left is -A, averaged over lengths 1 and 3
+    logp, mask = np.full((2, 3), -0.7), np.array([[1, 0, 0], [1, 1, 1]], bool)
+    loss = grpo_loss(logp, logp, logp, np.array([2.0, -2.0]), mask, aggregate=aggregate)
+    assert loss == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("aggregate", ["token", "sequence"])
+@pytest.mark.parametrize("clamp", [False, True])
+def test_the_loss_is_its_two_terms(aggregate, clamp):
+    rng = np.random.default_rng(3)
+    new, old, ref = rng.normal(-2, 1.5, (3, 4, 5))
+    mask = rng.random((4, 5)) < 0.7
+    mask[:, 0] = True
+    advantages = rng.normal(size=4)
+    k3 = np.where(mask, k3_kl(new, ref, clamp=clamp), 0)
+    mean = k3.sum() / mask.sum() if aggregate == "token" else (k3.sum(1) / mask.sum(1)).mean()
+    expected = 0.3 * mean - clipped_objective(new, old, advantages, mask, aggregate=aggregate)
+    got = grpo_loss(new, old, ref, advantages, mask, kl_weight=0.3, aggregate=aggregate, clamp=clamp)
+    assert got == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("aggregate", ["token", "sequence"])
+def test_the_loss_passes_gradcheck_and_padding_stays_out(aggregate):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(4)
+    old, ref = (torch.tensor(rng.normal(-2, 0.5, (3, 4))) for _ in range(2))
+    new = (old + 0.3 * torch.tensor(rng.normal(size=(3, 4)))).requires_grad_()
+    advantages, mask = torch.tensor(rng.normal(size=3)), torch.tensor(rng.random((3, 4)) < 0.7)
+    mask[:, 0] = True
+
+    def loss(new, old, ref):
+        return grpo_loss(new, old, ref, advantages, mask, kl_weight=0.1, aggregate=aggregate)
+
+    assert torch.autograd.gradcheck(loss, (new, old, ref), atol=1e-6)
+    padded = [torch.where(mask, each.detach(), -torch.inf) for each in (new, old, ref)]
+    assert loss(*padded).item() == pytest.approx(loss(new, old, ref).item())
+
+
+def test_the_loss_names_the_bad_argument():
+    logp, mask = np.zeros((2, 2)), np.ones((2, 2), bool)
+    with pytest.raises(PolicyGradientError, match="^kl_weight=-1"):
+        grpo_loss(logp, logp, logp, np.ones(2), mask, kl_weight=-1)
+    with pytest.raises(PolicyGradientError, match="^logp_ref="):
+        grpo_loss(logp, logp, logp[:1], np.ones(2), mask)
+    with pytest.raises(PolicyGradientError, match="^aggregate='mean'"):
+        grpo_loss(logp, logp, logp, np.ones(2), mask, aggregate="mean")

@@ -93,15 +93,23 @@ def choose(
 
 
 def generate(
-    local: LocalModel, messages: Messages | str, max_new_tokens: int, temperature: float = 0.0, seed: int = 0
+    local: LocalModel,
+    messages: Messages | str,
+    max_new_tokens: int,
+    temperature: float = 0.0,
+    seed: int = 0,
+    kept: KeptPrompt | None = None,
+    stop: str | None = None,
 ) -> str:
-    """What the model writes, up to its end-of-turn token or a number of tokens.
+    """What the model writes, up to its end-of-turn token, a number of tokens, or a text that ends it.
 
     Args:
         messages: turns, with the chat template applied; or a text that is continued as it stands.
         max_new_tokens: at least 1.
         temperature: 0 takes the likeliest token each time; above, tokens are drawn in float64.
         seed: of the draws.
+        kept: reads only what the last prompt did not begin with; what is written is forgotten again.
+        stop: text that ends the reply, and stands at or near its end.
 
     Raises:
         RepriseError: an argument outside its range, or a model that cannot chat.
@@ -115,13 +123,17 @@ def generate(
     rng = np.random.default_rng(seed)
     written, ids = [], _ids(local, messages, "")
     with torch.inference_mode():
-        cache, logits = KeptPrompt().forward(local, ids)
+        cache, logits = (kept or KeptPrompt()).forward(local, ids)
         while len(written) < max_new_tokens:
             token = _drawn(logits.double().cpu().numpy(), temperature, rng)
             if token == local.tokenizer.eos_token_id:
                 break
             written.append(token)
+            if stop is not None and stop in local.tokenizer.decode(written, skip_special_tokens=True):
+                break
             logits = _logits(local, torch.tensor([[token]], device=local.device), cache)[0, -1]
+        if behind := cache.get_seq_length() - len(ids):
+            cache.crop(-behind)
     return local.tokenizer.decode(written, skip_special_tokens=True)
 
 

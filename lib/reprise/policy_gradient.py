@@ -3,6 +3,8 @@
 NumPy arrays and torch tensors both work; with tensors the results carry gradients. A loss is
 
     -clipped_objective(logp, logp_old, A, mask) + beta * mean(k3_kl(logp, logp_ref))
+
+with both means taken alike, which `grpo_loss` does.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from reprise.errors import RepriseError
 
 SCALES = ("unbiased", "population", "none")
 AGGREGATES = ("sequence", "token")
+VERL_RATIO, VERL_KL = 20.0, 10.0  # verl's low_var_kl cuts log pi_ref - log pi and then k3 at these magnitudes
 
 
 class PolicyGradientError(RepriseError):
@@ -70,6 +73,19 @@ def group_advantages(rewards, groups, *, scale: str = "unbiased", delta: float =
     return advantages
 
 
+def dead_groups(rewards, groups) -> int:
+    """How many prompts have completions of one reward only, and so no gradient.
+
+    Args:
+        rewards, groups: as for `group_advantages`.
+
+    >>> dead_groups([1.0, 0.0, 2.0, 2.0], [7, 7, 8, 8])
+    1
+    """
+    rewards, groups = np.asarray(rewards), np.asarray(groups)
+    return sum(np.ptp(rewards[groups == group]) == 0 for group in np.unique(groups))
+
+
 def clipped_objective(logp_new, logp_old, advantages, mask, *, clip: float = 0.2, aggregate: str = "sequence"):
     """PPO's clipped surrogate, averaged as GRPO does; to be maximised.
 
@@ -93,28 +109,19 @@ def clipped_objective(logp_new, logp_old, advantages, mask, *, clip: float = 0.2
 
     Source: Schulman et al., PPO (2017), equation 7; Shao et al., DeepSeekMath (2024), equation 3 without its KL term.
     """
-    if tuple(logp_new.shape) != tuple(logp_old.shape) or tuple(mask.shape) != tuple(logp_new.shape):
-        raise PolicyGradientError(
-            f"logp_old={tuple(logp_old.shape)}, mask={tuple(mask.shape)}: expected logp_new={tuple(logp_new.shape)}"
-        )
+    _check_tokens(logp_new, logp_old, mask, aggregate)
     if not clip > 0:
         raise PolicyGradientError(f"clip={clip}: expected a positive number")
-    if aggregate not in AGGREGATES:
-        raise PolicyGradientError(f"aggregate={aggregate!r}: expected one of {', '.join(AGGREGATES)}")
-    lengths = mask.sum(-1)
-    if (aggregate == "sequence" and not bool((lengths > 0).all())) or not bool(mask.any()):
-        raise PolicyGradientError("mask: expected at least one generated token in each sequence")
     xp = _module(logp_new)
     if advantages.ndim == 1:
         advantages = advantages[:, None]
     # masked positions may hold -inf (padding): leave them before exp, not after
     ratio = xp.exp(xp.where(mask, logp_new - logp_old, 0.0))
     gain = xp.minimum(ratio * advantages, xp.clip(ratio, 1 - clip, 1 + clip) * advantages)
-    gain = xp.where(mask, gain, 0.0)
-    return gain.sum() / mask.sum() if aggregate == "token" else (gain.sum(-1) / lengths).mean()
+    return _mean(gain, mask, aggregate)
 
 
-def k3_kl(logp, logp_ref):
+def k3_kl(logp, logp_ref, *, clamp: bool = False):
     """Low-variance estimate of KL(pi || pi_ref) from tokens that pi sampled, element by element.
 
         k3 = exp(x) - x - 1,   x = logp_ref - logp,   E_pi[k3] = KL,   k3 >= 0
@@ -122,14 +129,78 @@ def k3_kl(logp, logp_ref):
     Args:
         logp: log-probabilities of the sampled tokens under pi, any shape.
         logp_ref: the same under the reference.
+        clamp: cut x at +-20 and k3 at 10, as verl does; the estimate is then biased where pi_ref is far larger.
 
     Returns:
         array or tensor of that shape.
 
-    Source: J. Schulman, "Approximating KL divergence" (2020); DeepSeekMath (2024), equation 4.
+    Source: J. Schulman, "Approximating KL divergence" (2020); DeepSeekMath (2024), equation 4; verl 0.9,
+    trainer/ppo/core_algos.py, kl_penalty "low_var_kl".
     """
-    x = logp_ref - logp
-    return _module(x).expm1(x) - x
+    x, xp = logp_ref - logp, _module(logp)
+    if clamp:
+        x = xp.clip(x, -VERL_RATIO, VERL_RATIO)
+    k3 = xp.expm1(x) - x
+    return xp.clip(k3, -VERL_KL, VERL_KL) if clamp else k3
+
+
+def grpo_loss(
+    logp_new,
+    logp_old,
+    logp_ref,
+    advantages,
+    mask,
+    *,
+    clip: float = 0.2,
+    kl_weight: float = 1e-3,
+    aggregate: str = "token",
+    clamp: bool = True,
+):
+    """The loss of a GRPO step, to be minimised; the defaults are verl's.
+
+        L = mean over tokens of  -min(rho A, clip(rho) A) + kl_weight k3(pi, pi_ref)
+
+    Args:
+        logp_new, logp_old, advantages, mask, clip: as for `clipped_objective`.
+        logp_ref: (sequences, tokens) under the reference policy; a constant.
+        kl_weight: of the divergence, >= 0.
+        aggregate: of both terms; "token" is verl's token-mean, "sequence" its seq-mean-token-mean and TRL's "grpo".
+        clamp: of `k3_kl`.
+
+    Returns:
+        a scalar of the inputs' kind.
+
+    Raises:
+        PolicyGradientError: as `clipped_objective`, or kl_weight is negative.
+
+    Source: Shao et al., DeepSeekMath (2024), equation 3.
+    """
+    if not kl_weight >= 0:
+        raise PolicyGradientError(f"kl_weight={kl_weight}: expected a number >= 0")
+    _check_tokens(logp_new, logp_ref, mask, aggregate, "logp_ref")
+    # padding must leave before exp here too
+    xp = _module(logp_new)
+    k3 = k3_kl(xp.where(mask, logp_new, 0.0), xp.where(mask, logp_ref, 0.0), clamp=clamp)
+    gain = clipped_objective(logp_new, logp_old, advantages, mask, clip=clip, aggregate=aggregate)
+    return kl_weight * _mean(k3, mask, aggregate) - gain
+
+
+def _check_tokens(logp_new, other, mask, aggregate: str, name: str = "logp_old") -> None:
+    if tuple(logp_new.shape) != tuple(other.shape) or tuple(mask.shape) != tuple(logp_new.shape):
+        raise PolicyGradientError(
+            f"{name}={tuple(other.shape)}, mask={tuple(mask.shape)}: expected logp_new={tuple(logp_new.shape)}"
+        )
+    if aggregate not in AGGREGATES:
+        raise PolicyGradientError(f"aggregate={aggregate!r}: expected one of {', '.join(AGGREGATES)}")
+    every = aggregate == "sequence"
+    if not (bool((mask.sum(-1) > 0).all()) if every else bool(mask.any())):
+        raise PolicyGradientError("mask: expected at least one generated token in each sequence")
+
+
+def _mean(values, mask, aggregate: str):
+    """Over the tokens of `mask`: of all at once, or of each sequence and then over sequences."""
+    values = _module(values).where(mask, values, 0.0)
+    return values.sum() / mask.sum() if aggregate == "token" else (values.sum(-1) / mask.sum(-1)).mean()
 
 
 def _module(array):
