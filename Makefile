@@ -8,6 +8,8 @@ JOBS   ?= $(shell $(PYTHON) -c 'import os; print(max(1, min(8, len(os.sched_geta
 S      ?=
 # extra arguments for installing torch alone, such as the index of its CPU builds
 TORCH_ARGS ?=
+# options of jupyter lab
+LAB_ARGS ?=
 UV_VERSION := 0.13.9
 
 BIN   := $(VENV)/bin
@@ -47,9 +49,8 @@ lint: $(READY)  ## ruff, notebook rules, registry, presets
 	$(BIN)/ruff format --check .
 	$(BIN)/reprise check
 
-
-lab: $(READY)  ## JupyterLab on the notebooks
-	$(BIN)/jupyter lab --notebook-dir notebooks
+lab: $(READY)  ## JupyterLab on the notebooks; LAB_ARGS="--no-browser --port 8889"
+	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) --notebook-dir . $(LAB_ARGS) notebooks/00_overview.ipynb
 
 bench: $(READY)  ## speed and size beside the fastest known peers, as ratios
 	$(BIN)/uv pip install --python $(BIN)/python --constraint requirements.lock -e '.[bench]' \

@@ -8,8 +8,9 @@ from chat_server import completion, serving
 
 pytest.importorskip("httpx")
 
-from reprise.chat import Endpoint, Reply
-from reprise.chat_endpoint import EndpointError, EndpointRefused, ReplyCache, _seconds
+from reprise.chat import Completion, Endpoint
+from reprise.chat_endpoint import EndpointError, EndpointRefused, _seconds
+from reprise.chat_replay import ReplayCache, Usage, chat_request
 
 KEY = "sk-secret-0123456789"
 HELLO = [{"role": "user", "content": "Hi"}]
@@ -36,7 +37,7 @@ def both(model, *arguments):
 def test_a_reply_and_the_request_it_answers(serve):
     server = serve((200, {}, completion("Hello")))
     model = endpoint(server, max_tokens=9)
-    assert both(model, HELLO, {"type": "json_object"}) == [Reply("Hello", "stop", 7, 2)] * 2
+    assert both(model, HELLO, {"type": "json_object"}) == [Completion("Hello", Usage(7, 0, 2), "stop")] * 2
     for path, headers, body in server.seen:
         assert path == "/v1/chat/completions" and headers["Authorization"] == f"Bearer {KEY}"
         assert body == {
@@ -133,11 +134,12 @@ def test_a_reply_that_is_no_completion_shows_no_key(serve, body):
 def test_half_of_a_surrogate_pair_is_sent_and_kept(serve, tmp_path):
     cut = [{"role": "user", "content": "cut \ud83d"}]
     server = serve((200, {}, completion("ok \ud83d")))
-    assert [reply.text for reply in both(endpoint(server), cut)] == ["ok \ud83d"] * 2
+    reply, awaited = both(endpoint(server), cut)
+    assert reply.text == awaited.text == "ok \ud83d"
     assert server.seen[0][2]["messages"] == cut
-    cache = ReplyCache(tmp_path)
-    cache.put({"messages": cut}, "ok \ud83d")
-    assert cache.get({"messages": cut}) == "ok \ud83d"
+    with ReplayCache(tmp_path / "cache") as cache:
+        cache.put(chat_request("tiny", cut), reply)
+        assert cache.get(chat_request("tiny", cut)).text == "ok \ud83d"
 
 
 @pytest.mark.parametrize("status", [400, 401, 404])
@@ -215,18 +217,3 @@ def test_an_endpoint_that_could_never_answer_is_refused():
     for options in ({"retries": -1}, {"concurrency": 0}):
         with pytest.raises(EndpointError, match=f"^{next(iter(options))}="):
             Endpoint("http://host", "tiny", **options)
-
-
-def test_the_cache_returns_what_was_kept_and_nothing_else(tmp_path):
-    cache = ReplyCache(tmp_path / "replies")
-    request = {"model": "tiny", "messages": [{"content": "问"}]}
-    assert cache.get(request) is None
-    cache.put(request, "答")
-    assert cache.get(request) == "答"
-    assert cache.get(request | {"model": "other"}) is None
-    (file,) = (tmp_path / "replies").rglob("*.json")
-    for damage in (b"", b"[1]", b'{"request": {}, "text": "other"}', file.read_bytes()[:-9]):
-        file.write_bytes(damage)
-        assert cache.get(request) is None
-    cache.put(request, "again")
-    assert cache.get(request) == "again"

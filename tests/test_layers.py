@@ -23,6 +23,7 @@ FLOOR = {
     "errors",
     "local_models",
     "policy_gradient",
+    "printed",
     "rewards",
     "sandbox",
     "stats",

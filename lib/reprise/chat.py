@@ -10,11 +10,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from reprise.chat_endpoint import Endpoint, Messages, Reply
+from reprise.chat_endpoint import Endpoint
+from reprise.chat_replay import Completion, Messages
 from reprise.errors import RepriseError
 from reprise.local_models import PACKAGED, ModelUnavailable, available, checkpoint
 
-__all__ = ["ChatModel", "Endpoint", "LocalModel", "ModelUnavailable", "Reply", "available"]
+__all__ = ["ChatModel", "Completion", "Endpoint", "LocalModel", "ModelUnavailable", "available"]
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 # tokens that begin an answer, as models write it at the start of a turn or of a line
@@ -24,7 +25,7 @@ YES, NO = ("Yes", " Yes", "yes", " yes", "YES"), ("No", " No", "no", " no", "NO"
 class ChatModel(Protocol):
     """What a system asks of a language model: one reply to a list of {role, content} messages."""
 
-    def chat(self, messages: Messages, response_format: Mapping[str, Any] | None = None) -> Reply: ...
+    def chat(self, messages: Messages, response_format: Mapping[str, Any] | None = None) -> Completion: ...
 
 
 class LocalModel:

@@ -169,8 +169,6 @@ def over_endpoint(base_url: str, model: str, **options) -> Send:
     async def send(request: Mapping[str, Any]) -> Completion:
         settings = {name: request[name] for name in ("temperature", "top_p", "max_tokens", "seed")}
         settings = {name: value for name, value in settings.items() if value is not None}
-        reply = await endpoint.achat(request["messages"], **settings, **request["extra"])
-        read = reply.prompt_tokens - reply.cached_tokens
-        return Completion(reply.text, Usage(read, reply.cached_tokens, reply.completion_tokens), reply.finish)
+        return await endpoint.achat(request["messages"], **settings, **request["extra"])
 
     return send

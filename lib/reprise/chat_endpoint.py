@@ -1,4 +1,4 @@
-"""A chat model behind an OpenAI-compatible HTTP endpoint, and a folder that remembers its replies.
+"""A chat model behind an OpenAI-compatible HTTP endpoint.
 
 The key is read from an environment variable for each request. It is in no attribute, and is blotted out of what a
 server says in an error.
@@ -7,21 +7,18 @@ server says in an error.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import itertools
 import json
 import os
 import random
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from reprise.durable import atomic_write
+from reprise.chat_replay import Completion, Messages, Usage
 from reprise.errors import RepriseError
 
 if TYPE_CHECKING:
@@ -32,8 +29,6 @@ MAX_REPLY = 8 << 20  # bytes of a reply's body
 EXCERPT = 300  # characters of an error's body that are shown
 # what reading a body that is no chat completion may raise
 _UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
-
-Messages = Sequence[Mapping[str, Any]]
 
 
 class EndpointError(RepriseError):
@@ -50,18 +45,6 @@ class EndpointRefused(EndpointError):
     def __init__(self, message: str, status: int):
         super().__init__(message)
         self.status = status
-
-
-@dataclass(frozen=True)
-class Reply:
-    """One answer of a chat model: its text, why it ended ("stop", "length"), and the tokens that were counted; of
-    those read, `cached_tokens` came from the provider's cache."""
-
-    text: str
-    finish: str = ""
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cached_tokens: int = 0
 
 
 class Endpoint:
@@ -116,7 +99,7 @@ class Endpoint:
             body["max_tokens"] = self.max_tokens
         return body | ({"response_format": dict(response_format)} if response_format else {}) | settings
 
-    def chat(self, messages: Messages, response_format: Mapping[str, Any] | None = None, **settings: Any) -> Reply:
+    def chat(self, messages: Messages, response_format: Mapping[str, Any] | None = None, **settings: Any) -> Completion:
         """One reply. `settings` go into the body as they are: top_p, seed, or another temperature.
 
         Raises:
@@ -133,13 +116,13 @@ class Endpoint:
                         outcome = self._outcome(response, _limited(response.iter_raw()), attempt)
                 except httpx.TransportError as error:
                     outcome = self._later(attempt, f"{type(error).__name__}: {error}", None)
-                if isinstance(outcome, Reply):
+                if isinstance(outcome, Completion):
                     return outcome
                 time.sleep(outcome)
 
     async def achat(
         self, messages: Messages, response_format: Mapping[str, Any] | None = None, **settings: Any
-    ) -> Reply:
+    ) -> Completion:
         """`chat`, awaited."""
         import httpx
 
@@ -154,7 +137,7 @@ class Endpoint:
                         outcome = self._outcome(response, bytes(pieces), attempt)
                 except httpx.TransportError as error:
                     outcome = self._later(attempt, f"{type(error).__name__}: {error}", None)
-                if isinstance(outcome, Reply):
+                if isinstance(outcome, Completion):
                     return outcome
                 await asyncio.sleep(outcome)
 
@@ -182,7 +165,7 @@ class Endpoint:
             self._slots = loop, asyncio.Semaphore(self.concurrency)
         return self._slots[1]
 
-    def _outcome(self, response: httpx.Response, body: bytes, attempt: int) -> Reply | float:
+    def _outcome(self, response: httpx.Response, body: bytes, attempt: int) -> Completion | float:
         """The reply, or the seconds to wait before the next attempt."""
         if response.headers.get("Content-Encoding", "identity") != "identity":
             raise EndpointError(f"{self._url}: a compressed reply, although none was accepted")
@@ -213,39 +196,6 @@ class Endpoint:
         return text.replace(key, "[key]") if key else text
 
 
-class ReplyCache:
-    """Replies on disk, addressed by the whole request and the endpoint; a damaged file counts as absent.
-
-    Args:
-        folder: made when the first reply is kept.
-    """
-
-    def __init__(self, folder: str | Path):
-        self.folder = Path(folder)
-
-    def get(self, request: Mapping[str, Any]) -> str | None:
-        """The text that was kept for this request, or None."""
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            kept = json.loads(self._path(request).read_text(encoding="utf-8"))
-            if kept["request"] == json.loads(json.dumps(request)) and isinstance(kept["text"], str):
-                return kept["text"]
-        return None
-
-    def put(self, request: Mapping[str, Any], text: str) -> None:
-        """Keep the text of a reply.
-
-        Raises:
-            OSError: the folder cannot be written.
-        """
-        path = self._path(request)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(path, json.dumps({"request": request, "text": text}).encode())
-
-    def _path(self, request: Mapping[str, Any]) -> Path:
-        digest = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
-        return self.folder / digest[:2] / f"{digest}.json"
-
-
 def _limited(pieces: Iterable[bytes], had: int = 0) -> bytes:
     """The pieces joined, unless they and the `had` bytes before them are more than MAX_REPLY."""
     body = bytearray()
@@ -256,7 +206,7 @@ def _limited(pieces: Iterable[bytes], had: int = 0) -> bytes:
     return bytes(body)
 
 
-def _reply(body: bytes) -> Reply:
+def _reply(body: bytes) -> Completion:
     """The reply in a chat completion; raises one of _UNREADABLE where it is none."""
     record = json.loads(body)
     choice, usage = record["choices"][0], record.get("usage") or {}
@@ -265,8 +215,8 @@ def _reply(body: bytes) -> Reply:
         raise TypeError(f"content={text!r}: expected a text")
     kept = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
     read, written = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    counts = [int(count or 0) for count in (read, written, kept)]
-    return Reply(text, str(choice.get("finish_reason") or ""), *counts)
+    read, written, kept = (int(count or 0) for count in (read, written, kept))
+    return Completion(text, Usage(read - kept, kept, written), str(choice.get("finish_reason") or ""))
 
 
 def _check_address(base_url: str) -> None:

@@ -138,7 +138,7 @@ class ReplayCache:
     """Answers on disk; safe for threads, and for processes that share the file.
 
     Args:
-        path: SQLite file, made if missing (not in replay); ":memory:" for none.
+        path: SQLite file, made with its folder if missing (not in replay); ":memory:" for none.
         mode: "readwrite"; "replay" never asks and raises `CacheMiss`; "off" keeps nothing.
 
     Raises:
@@ -150,6 +150,8 @@ class ReplayCache:
             raise RepriseError(f"mode={mode!r}: expected one of {', '.join(MODES)}")
         if mode == "replay" and str(path) != ":memory:" and not Path(path).is_file():
             raise RepriseError(f"path={path}: expected a file of kept answers to replay")
+        if mode == "readwrite":
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
         self.mode, self._lock = mode, threading.Lock()
         self._database = sqlite3.connect(":memory:" if mode == "off" else path, timeout=60, check_same_thread=False)
         try:
@@ -182,9 +184,8 @@ class ReplayCache:
     def put(self, request: Mapping[str, Any], answer: Completion) -> None:
         """Keep an answer; the first one for a request stays."""
         if self.mode == "readwrite":
-            text = json.dumps(
-                {"text": answer.text, "usage": asdict(answer.usage), "finish": answer.finish}, ensure_ascii=False
-            )
+            # ASCII, for half of a surrogate pair is no UTF-8, and a text that was cut may end in one
+            text = json.dumps({"text": answer.text, "usage": asdict(answer.usage), "finish": answer.finish})
             with self._lock, self._database:
                 self._database.execute("insert or ignore into replies values (?, ?)", (request_key(request), text))
 

@@ -73,7 +73,7 @@ def test_the_command_prints_a_line_a_tensor(model, tmp_path):
     result = run(path, "--only", "a.*", "-o", tmp_path / "o.safetensors")
     assert result.exit_code == 0, result.output
     lines = result.output.splitlines()
-    assert lines[0] == f"{path}: 1 tensors in nvfp4, 4 left as they are"
+    assert lines[0] == f"{path}: 1 tensor in nvfp4, 4 left as they are"
     assert lines[1] == f"{tmp_path / 'o.safetensors'}: written"
     assert lines[2].split() == ["tensor", "shape", "bytes", "error", "scales", "saturated", "to", "zero"]
     assert lines[3].split()[:3] == ["a.weight", "8x64", str(8 * 64 // 2 + 8 * 4 + 4)]

@@ -19,13 +19,7 @@ SIZES = dict(num_hidden_layers=2, hidden_size=32, moe_intermediate_size=32, inte
 SIZES |= dict(num_attention_heads=2, num_key_value_heads=1, head_dim=32)
 IDS = torch.arange(3 * 13).reshape(3, 13) % 10
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture

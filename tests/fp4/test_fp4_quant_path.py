@@ -13,6 +13,7 @@ import torch
 from reprise.errors import RepriseError
 from reprise.fp4 import attention
 from reprise.fp4.capture import Capture
+from reprise.fp4.discrepancy import normalised
 from reprise.fp4.e2m1 import e2m1_decode
 from reprise.fp4.guidance_errors import (
     BitsMismatch,
@@ -33,7 +34,7 @@ from reprise.fp4.methods import (
     Path,
 )
 from reprise.fp4.quant_path import PathError, UnsupportedModel, quant_path
-from reprise.fp4.sites import normalised, rounded_weight
+from reprise.fp4.sites import rounded_weight
 from reprise.fp4.tensor import quantize
 from reprise.labs import fp4_world as world
 
@@ -42,13 +43,7 @@ module = importlib.import_module("reprise.fp4.quant_path")  # the package export
 TINY = dict(num_hidden_layers=2, num_experts=4, hidden_size=32, moe_intermediate_size=32, intermediate_size=64)
 TINY |= dict(num_attention_heads=2, num_key_value_heads=1, head_dim=32)
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

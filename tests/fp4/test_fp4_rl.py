@@ -20,8 +20,7 @@ SMALL = lab.Settings(steps=3, prompts=4, group=4, held_out=16)
 
 
 @pytest.fixture(scope="module")
-def start():
-    torch.set_num_threads(1)
+def start(one_thread):
     return world.load_checkpoint(ROOT / world.CHECKPOINT)
 
 

@@ -4,21 +4,13 @@ import pytest
 
 pytest.importorskip("transformers")
 
-import torch
-
 from reprise.labs import fp4_experiments as lab
 from reprise.labs import fp4_tables as judge
 from reprise.labs import fp4_variants as variants
 from reprise.labs.fp4_world import CHECKPOINT
 from reprise.nb import paths
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

@@ -13,12 +13,11 @@ from reprise.local_models import available
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, one_thread):
     """A Llama of two layers with a tokenizer of single characters, as a checkpoint of one's own."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-    torch.set_num_threads(1)
     torch.manual_seed(0)
     letters = {chr(i): i - 9 for i in [10, *range(32, 127)]} | {"<pad>": 0}
     base = Tokenizer(models.WordLevel(letters, unk_token="<pad>"))
@@ -46,8 +45,7 @@ def test_a_checkpoint_of_ones_own_is_compared(folder):
 
 @pytest.mark.slow
 @pytest.mark.skipif(available("smollm2-135m") is not None, reason=available("smollm2-135m") or "")
-def test_the_packaged_model_is_guided_at_every_site():
-    torch.set_num_threads(1)
+def test_the_packaged_model_is_guided_at_every_site(one_thread):
     chosen = [fp4_variants.PRETRAINED[name] for name in ("RTN", "TRACE")]
     options = dict(texts=["5 + 6 = 11\n7 + 8 ="], steps_apart=(0,))
     gaps, layers = fp4_pretrained.figures(fp4_pretrained.measure(0, chosen, **options))

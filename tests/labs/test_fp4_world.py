@@ -13,13 +13,7 @@ from reprise.nb import paths
 # of data/checkpoints/fp4/sort_digits.safetensors, `python -m reprise.labs.fp4_world`
 SHA256 = "e7b470f4ac4fd21ef0589477fbc5fea69fc756be252165aea1f45f664bd77238"
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_prompts_answers_and_rewards():

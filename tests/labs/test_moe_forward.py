@@ -16,13 +16,7 @@ from reprise.labs.residue_task import TINY
 
 SMALLER = replace(TINY, hidden_size=32, moe_intermediate_size=16)
 
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

@@ -11,13 +11,7 @@ from reprise.labs import tiny_moe
 from reprise.labs.mixed_precision import MasterWeights, TrainingError, parameter_group, warmed_up, whole_model
 from reprise.labs.tiny_moe import save_checkpoint, train
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_the_model_is_a_qwen3_moe_of_two_million_parameters():

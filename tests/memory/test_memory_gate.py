@@ -132,6 +132,23 @@ def test_evidence_does_not_depend_on_the_order_of_evaluations():
 
 
 @pytest.mark.parametrize(
+    "wins, losses, verdict",
+    [
+        (7, 0, None),  # 1.5^7 = 17.1 < 1/0.05
+        (8, 0, True),  # 25.6
+        (0, 4, None),  # 0.5^4 = 0.0625 > 0.05
+        (0, 5, False),  # 0.031
+        (2, 5, None),  # 0.0703
+    ],
+)
+def test_the_sequential_gate_decides_at_1_over_alpha_and_at_hopeless(wins, losses, verdict):
+    before, after = [0] * wins + [1] * losses, [1] * wins + [0] * losses
+    gate = SequentialGate(alpha=0.05, theta=0.75, hopeless=0.05, max_evaluations=2)
+    assert gate.decide([compare(before, after)]) is verdict
+    assert gate.decide([compare([0], [0]), compare(before, after)]) is bool(verdict)  # the last evaluation decides
+
+
+@pytest.mark.parametrize(
     "call, name",
     [
         (lambda: compare([0], [0, 1]), "after=2"),

@@ -51,6 +51,30 @@ def test_practice_finds_what_each_family_needs_and_nothing_else(targeting):
     assert len(report.rounds) < 200  # every family mastered
 
 
+CHANCE = {"mastered": 1.0, "even": 0.5, "hopeless": 0.0}  # of success, whatever is remembered
+
+
+@pytest.mark.parametrize(
+    "targeting, shares, most",
+    [
+        ("learnability", {}, "even"),  # p (1 - p) is the largest in the middle
+        ("gap", {}, "hopeless"),  # 1 - p
+        ("gap", {"hopeless": 0.05}, "even"),  # (1 - p) times how often a try was a witness
+    ],
+)
+def test_targeting_goes_where_its_formula_is_largest(targeting, shares, most):
+    class Scripted(Explorer):
+        def propose(self, family, rng):
+            return Witness(Task(family, {}, "do it"), {}, shares.get(family, 1.0), 1)
+
+    class Chances(Solver):
+        def attempt(self, task, memory, rng):
+            return Trajectory(task, bool(rng.random() < CHANCE[task.family]), 1, {})
+
+    report = run(RepeatedSuccess(math.inf), 200, Chances(), Scripted(tuple(CHANCE)), targeting=targeting)
+    assert [each.family for each in report.rounds].count(most) > 100
+
+
 def test_a_gate_that_admits_nothing_leaves_memory_empty_and_tries_nothing():
     report = run(RepeatedSuccess(math.inf), rounds=20)
     assert report.memory == {} and report.attempts == 20

@@ -25,9 +25,12 @@ def test_the_worked_example():
     assert found(index.search([[3, 4]], 4, 0.8)[0]) == [3, 1]  # the threshold is inclusive
 
 
-def test_equal_rows_come_in_the_order_they_were_added():
+@pytest.mark.parametrize("k", [7, 40, 60])
+def test_equal_rows_come_in_the_order_they_were_added(k):
     index = Index(np.ones((50, 3)))
-    assert found(index.search([[1, 1, 1]], 7)[0]) == list(range(7))
+    assert found(index.search([[1, 1, 1]], k)[0]) == list(range(min(k, 50)))
+    # several queries at once, or no numba, take another way than one query
+    assert [found(hits) for hits in index.search([[1, 1, 1]] * 2, k)] == [list(range(min(k, 50)))] * 2
 
 
 def test_a_query_without_a_direction_finds_nothing_and_says_so():
@@ -52,12 +55,13 @@ def test_search_is_brute_force(n, dim, k, seed):
         return
     scores = unit_rows(rows) @ unit_rows(query[None])[0]
     expected = np.argsort(-scores, kind="stable")[:k]
-    hits = Index(rows).search(query[None], k)[0]
-    assert [hit.score for hit in hits] == pytest.approx(scores[expected].tolist(), abs=1e-6)
-    # sums in another order may swap rows whose scores differ in the last bits, and only those
-    assert [scores[row] for row in found(hits)] == pytest.approx(scores[expected].tolist(), abs=1e-6)
-    for one, other in itertools.pairwise(hits):
-        assert one.score > other.score or (one.score == other.score and one.row < other.row)
+    index = Index(rows)
+    for hits in (*index.search(query[None], k), *index.search(np.stack([query, query]), k)):
+        assert [hit.score for hit in hits] == pytest.approx(scores[expected].tolist(), abs=1e-6)
+        # sums in another order may swap rows whose scores differ in the last bits, and only those
+        assert [scores[row] for row in found(hits)] == pytest.approx(scores[expected].tolist(), abs=1e-6)
+        for one, other in itertools.pairwise(hits):
+            assert one.score > other.score or (one.score == other.score and one.row < other.row)
 
 
 @given(st.integers(0, 2**32 - 1))

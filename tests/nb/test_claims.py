@@ -114,7 +114,9 @@ def test_interval_judges_the_end_and_not_the_mean():
     seeds = [0.10, 0.12, 0.14, 0.11, 0.13]  # mean 0.12, upper end 0.1396
     assert judge(less, seeds, [9.0] * 5, "full").status == "direction holds"
     assert judge(claim(**{**INTERVAL, "bound": 0.139}), seeds, [9.0] * 5, "full").holds is False
-    assert judge(claim(**{**INTERVAL, "side": "greater", "bound": 0.10}), seeds, [0.0] * 5, "full").holds is True
+    greater = {**INTERVAL, "side": "greater"}  # lower end 0.1004
+    assert judge(claim(**{**greater, "bound": 0.10}), seeds, [0.0] * 5, "full").holds is True
+    assert judge(claim(**{**greater, "bound": 0.101}), seeds, [0.0] * 5, "full").holds is False
     assert judge(less, seeds[:4], [9.0] * 5, "full").reason == "4 seeds, expected at least 5"
     assert judge(claim(**{**INTERVAL, "seeds": 6}), seeds, [9.0] * 6, "full").holds is False
     assert judge(less, 0.1, 0.2, "full").reason == "float, expected one number a seed"

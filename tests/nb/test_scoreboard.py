@@ -3,12 +3,13 @@
 import contextlib
 import json
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from entries import INTERVAL, MEASURED, RECORDED, REDUCED, claim, entry, write_registry
 
 from reprise.errors import RepriseError
-from reprise.nb import predicates, scoreboard
+from reprise.nb import claims, predicates, scoreboard
 from reprise.nb.claims import STATUSES
 from reprise.nb.errors import VerdictDisagrees
 from reprise.nb.records import Recorder
@@ -173,6 +174,8 @@ def test_committing_and_reading_back(run, checkout):
     assert rows["fp4.interval"] == ("not run", "", "checked at full", "", "")
     stored = scoreboard.read_committed("smoke")
     assert set(stored["claims"]) == {"fp4.cache.per_token", "fp4.direction", "fp4.speed", "fp4.elsewhere"}
+    assert {id for id, kept in stored["claims"].items() if "placebo" in kept} == {"fp4.direction"}
+    assert stored["claims"]["fp4.direction"]["placebo"] == 0.3
     place = stored["notebooks"][STEM]
     assert (place["commit"], place["parameters"], place["machine"], place["versions"]) == (
         "0123456789ab+changes",
@@ -314,3 +317,19 @@ def test_the_page_is_one_file_and_escapes_what_it_shows(run, checkout, tmp_path)
     links = Links()
     links.feed(text)
     assert links.found == ["#fp4"] and links.open == [] and "http" not in text
+
+
+@pytest.mark.parametrize("preset", ["smoke", "full"])
+def test_the_committed_statuses_are_what_the_rules_make_of_the_committed_values(preset):
+    root = Path(__file__).resolve().parents[2]
+    registry, committed = claims.load(root), scoreboard.read_committed(preset, root)["claims"]
+    wrong = {}
+    for id, kept in committed.items():
+        if kept["status"] == "not run":
+            continue
+        verdict = claims.judge(registry[id], kept["got"], kept.get("placebo"), preset)
+        if (verdict.status, verdict.reason) != (kept["status"], kept["reason"]):
+            wrong[id] = (kept["status"], kept["reason"], verdict.status, verdict.reason)
+        # the effect is there and, with its mechanism switched off, is not
+        assert kept["status"] != "direction holds" or verdict.holds and verdict.placebo_holds is False, id
+    assert committed and not wrong

@@ -1,7 +1,9 @@
 """Material of the recovery tests: two versions of small tensors, the change between them, and copies of stores."""
 
+import hashlib
 import shutil
 import tempfile
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from reprise.durable.faults import Faults
 from reprise.labs.failover_experiments import MEMORY
 from reprise.refit import Bits, diff_bits
 from reprise.refit.recovery.attempt import Attempt
+from reprise.refit.recovery.commit_log import PreconditionFailed
 from reprise.refit.recovery.parts import repair, split
 
 CHUNK = 64
@@ -36,13 +39,32 @@ DELTA = diff_bits(OLD, NEW, CHUNK, **FIRST.transfer)
 DENSE_A = OLD["a"].words.nbytes  # a payload limit that makes one payload a tensor
 
 
-def with_op(delta, op):
-    return replace(delta, tensors=tuple(record.with_op(op) for record in delta.tensors))
-
-
 def payloads(attempt, delta=DELTA, op=None):
     """The payloads of an attempt, a tensor each."""
-    return [replace(with_op(part, op or attempt.op), **attempt.transfer) for part in split(delta, DENSE_A)]
+    return [replace(part.with_op(op or attempt.op), **attempt.transfer) for part in split(delta, DENSE_A)]
+
+
+class MemoryObjectStore:
+    """A `commit_log.ObjectStore` of one process, with S3's tags: the MD5 of the bytes."""
+
+    def __init__(self):
+        self._objects: dict[str, bytes] = {}
+        self._mutex = threading.Lock()
+
+    def get(self, key):
+        with self._mutex:
+            return self._tagged(key)
+
+    def put(self, key, data, *, if_match):
+        with self._mutex:
+            held = self._tagged(key)
+            if if_match != (held and held[1]):
+                raise PreconditionFailed(f"{key}: tag {held and held[1]}, expected {if_match}")
+            self._objects[key] = data
+
+    def _tagged(self, key):
+        data = self._objects.get(key)
+        return None if data is None else (data, hashlib.md5(data, usedforsecurity=False).hexdigest())
 
 
 def same(held, expected) -> bool:

@@ -5,6 +5,7 @@ import threading
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from recovery import MemoryObjectStore
 from recovery import memory as memory
 
 from reprise.durable import FS
@@ -17,7 +18,6 @@ from reprise.refit.recovery.commit_log import (
     CommitConflict,
     CommitLogError,
     FileCommitLog,
-    MemoryObjectStore,
     ObjectCommitLog,
     PreconditionFailed,
     parse_record,

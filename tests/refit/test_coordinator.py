@@ -5,7 +5,7 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from recovery import CHUNK, DENSE_A, copy, same, version
+from recovery import CHUNK, DENSE_A, MemoryObjectStore, copy, same, version
 from recovery import memory as memory
 
 from reprise.durable.faults import Faults, Killed
@@ -13,7 +13,7 @@ from reprise.labs.failover_experiments import Unsynced, failovers
 from reprise.refit import Bits, RefitSchemaError
 from reprise.refit.recovery.attempt import Attempt, FencedError
 from reprise.refit.recovery.baseline import Baseline, BaselineLost, FileBaseline
-from reprise.refit.recovery.commit_log import Commit, CommitConflict, MemoryObjectStore, ObjectCommitLog
+from reprise.refit.recovery.commit_log import Commit, CommitConflict, ObjectCommitLog
 from reprise.refit.recovery.coordinator import RefitCoordinator, RefitFailed
 from reprise.refit.recovery.resident import ResidentStore
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recovery import CHUNK, DELTA, FIRST, NEW, OLD, RETRY, copy, finish, payloads, same, steps_of, version, with_op
+from recovery import CHUNK, DELTA, FIRST, NEW, OLD, RETRY, copy, finish, payloads, same, steps_of, version
 from recovery import memory as memory
 from safetensors import safe_open
 
@@ -240,7 +240,7 @@ def begin_and_apply(folder, fs):
 
 
 def torn(store) -> int:
-    plans = [plan_chunks(r, store.tensors()[r.name].words) for r in with_op(DELTA, "xor").tensors]
+    plans = [plan_chunks(r, store.tensors()[r.name].words) for r in DELTA.with_op("xor").tensors]
     return sum(len(plan.damaged) for plan in plans)
 
 
@@ -267,6 +267,20 @@ def test_a_kill_at_any_byte_leaves_at_most_one_torn_chunk_and_every_retry_is_exa
             assert store.status().version == 1 and same(store.tensors(), NEW)
         assert sorted(os.listdir(victim)) == ["lock", "state.json", "weights-0.safetensors"]
     assert seen == {(0, None, 0), (0, FIRST, 0), (0, FIRST, 1), (1, None, 0)}
+
+
+def test_the_same_payloads_of_the_same_attempt_finish_it_after_a_kill(memory):
+    # a payload that was recorded before its bytes were written would come back as a duplicate, with the old bits
+    ResidentStore.create(memory / "s", OLD).close()
+    steps = steps_of(copy(memory / "s", memory / "dry"), lambda fs: begin_and_apply(memory / "dry", fs))
+    for n in range(0, steps, 11):
+        victim = copy(memory / "s", memory / "v")
+        with pytest.raises(Killed):
+            begin_and_apply(victim, Faults(victim, kill_at=n))
+        with ResidentStore(victim, fs=Unsynced()) as store:
+            if store.status().version == 0:
+                finish(store, FIRST, op="xor")
+            assert same(store.tensors(), NEW)
 
 
 def test_a_retry_may_be_killed_too(memory):
@@ -301,7 +315,7 @@ def test_xor_once_more_is_never_exact(memory):
         with ResidentStore(victim, fs=Unsynced()) as store:
             held = {name: bits.words.copy() for name, bits in store.tensors().items()}
             assert store.status().attempt == FIRST and not same(store.tensors(), OLD)
-        for record in with_op(DELTA, "xor").tensors:
+        for record in DELTA.with_op("xor").tensors:
             held[record.name][record.index] ^= record.words
         assert any(not np.array_equal(held[name], NEW[name].words) for name in held)
 

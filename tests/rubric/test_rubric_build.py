@@ -328,7 +328,6 @@ def test_statistics_and_agreement_of_a_small_set(tmp_path):
     assert (found["criteria"], found["candidates"], found["edges"], found["update size"]) == (3, 6, 2, 5)
     agreed = lab.agreement(built)
     assert (agreed.built, agreed.drawn, agreed.both, agreed.same_type) == (2, 2, 1, 0)
-    assert agreed.precision == agreed.recall == 0.5
     # of six pairs a projection onto acyclic graphs keeps one direction each
     assert len(lab.every_candidate(built)[0].graph.edges) == 3
 

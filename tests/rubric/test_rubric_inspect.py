@@ -1,18 +1,14 @@
 """The inspect_ai scorer in a real evaluation, with inspect's mock model."""
 
 import math
+from importlib.util import find_spec
 
 import pytest
 
-pytest.importorskip("inspect_ai")
-
-from inspect_ai import Task, eval
-from inspect_ai.dataset import Sample
-from inspect_ai.model import ModelOutput, ModelUsage, get_model
-from inspect_ai.solver import generate
-
 from reprise.rubric import Criterion, Edge, RubricGraph, aggregate
-from reprise.rubric.inspect_scorer import rubric_scorer
+
+# inspect_ai is imported by the tests: every worker collects this file, and the import takes three seconds
+pytestmark = pytest.mark.skipif(not find_spec("inspect_ai"), reason="could not import 'inspect_ai'")
 
 GRAPH = RubricGraph(
     [Criterion("grounded", 4), Criterion("evidence", 6), Criterion("rude", -3)],
@@ -26,6 +22,13 @@ async def from_text(prompt, response, graph):
 
 
 def run(tmp_path, answers, metadata, **options):
+    from inspect_ai import Task, eval
+    from inspect_ai.dataset import Sample
+    from inspect_ai.model import ModelOutput, ModelUsage, get_model
+    from inspect_ai.solver import generate
+
+    from reprise.rubric.inspect_scorer import rubric_scorer
+
     outputs = [ModelOutput.from_content("mockllm/model", answer) for answer in answers]
     for output in outputs:
         output.usage = ModelUsage()  # without one the mock model counts tokens with an encoding it downloads

@@ -12,6 +12,7 @@ from chat_server import completion, serving
 pytest.importorskip("httpx")
 
 from reprise.chat_endpoint import EndpointError, EndpointRefused
+from reprise.chat_replay import CacheMiss, ReplayCache
 from reprise.errors import RepriseError
 from reprise.labs import judge_noise
 from reprise.rubric.build import abuild_graph, build_graph
@@ -108,26 +109,20 @@ def test_a_question_refused_in_both_formats_fails_alone_and_schemas_stay(judge_o
         assert kinds == ["json_schema", "json_schema", "json_object", "json_schema", "json_schema"]
 
 
-def test_an_answer_kept_in_another_form_is_asked_for_again(judge_of, tmp_path):
-    judge, server = judge_of(model, cache=tmp_path)
-    assert judge("q", "r", GRAPH) == [0.75, 0.75] == judge("q", "r", GRAPH) and len(server.seen) == 1
-    (file,) = tmp_path.rglob("*.json")
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"text": "[]"}))
-    assert judge("q", "r", GRAPH) == [0.75, 0.75] and len(server.seen) == 2
-
-
 def test_answers_are_kept_and_not_asked_again(judge_of, tmp_path):
-    judge, server = judge_of(model, cache=tmp_path)
+    judge, server = judge_of(model, cache=ReplayCache(tmp_path / "cache"))
     first = build_graph(RUBRIC, "", judge)
     assert len(server.seen) == 2
-    again = OpenAIJudge(server.url, "tiny", cache=tmp_path)
+    again = OpenAIJudge(server.url, "tiny", cache=ReplayCache(tmp_path / "cache", "replay"))
     assert build_graph(RUBRIC, "", again) == first and len(server.seen) == 2
-    build_graph(RUBRIC, "another query", again)
+    with pytest.raises(CacheMiss):
+        build_graph(RUBRIC, "another query", again)
+    build_graph(RUBRIC, "another query", judge)
     assert len(server.seen) == 4
 
 
 def test_an_answer_that_does_not_fit_is_not_kept(judge_of, tmp_path):
-    judge, server = judge_of((200, {}, completion("no JSON")), model, cache=tmp_path)
+    judge, server = judge_of((200, {}, completion("no JSON")), model, cache=ReplayCache(tmp_path / "cache"))
     with pytest.raises(JudgeFailed, match="roles: no JSON of the form asked for"):
         judge.roles("", RUBRIC)
     assert judge.roles("", RUBRIC) == ["foundation"] * 2

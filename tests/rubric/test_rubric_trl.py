@@ -1,20 +1,16 @@
 """The TRL adapter in the real trainer: GRPO steps of a tiny random model on the CPU."""
 
 import json
+from importlib.util import find_spec
 
 import pytest
 
-pytest.importorskip("trl")
-pytest.importorskip("datasets")
-pytest.importorskip("torch")
-
-import datasets
-import torch
-import trl
-from tiny_causal_lm import model, tokenizer
-
 from reprise.rubric import Criterion, Edge, RubricGraph, aggregate
 from reprise.rubric.adapters import make_trl_reward
+
+# trl is imported by the test: every worker collects this file
+MISSING = [name for name in ("trl", "datasets", "torch") if not find_spec(name)]
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"could not import {', '.join(MISSING)}")
 
 GRAPH = RubricGraph([Criterion("low", 2), Criterion("high", 3)], [Edge("low", "high", "strong")])
 
@@ -34,6 +30,11 @@ async def awaited(prompt, response, graph):
 
 
 def train(tmp_path, rewards, rows):
+    import datasets
+    import torch
+    import trl
+    from tiny_causal_lm import model, tokenizer
+
     config = trl.GRPOConfig(
         output_dir=str(tmp_path),
         per_device_train_batch_size=4,

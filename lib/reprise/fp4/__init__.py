@@ -9,12 +9,13 @@
 
 Where to find what the paper describes:
 
-    section 3.1     guided: the bracket of z, and its end nearer to the rollout's value; fake_quant: straight through
+    section 3       discrepancy: D_act, the distance of the two paths, and its kin
+    section 3.1     guided: the bracket q-, q+ of z, and its end nearer to the rollout's value; fake_quant: straight
+                    through; methods: the other ways to round, QUADS-like Q(x) + Q(x - Q(x)) and QaRL-like among them
     section 3.2     record, join, store, guidance_format: guidance by (trajectory, token, site); packing: its b = 1..4
-                    bits; cost: its bytes
+                    bits; cost: its bytes; record.Provenance.require: how old a policy may be
+    section 4       quant_path: a model on either path; sites, capture, experts and attention: where it is quantised
     appendix A.1    reconstruct: the rollout's code from its low bits and z
-    experiments     methods, quant_path: QAT, QUADS-like, QaRL-like and TRACE on a model; sites, capture, experts and
-                    attention: where it is quantised; discrepancy: D_act and its kin
     formats         e2m1, nvfp4, mxfp4, mxfp8 (W4A8 activations); blocks and tensor put them together, compiled is the
                     fused form, kernels and triton_kernels are for GPUs; tensor_file: whole safetensors files
     beyond it       side_information, range_coder: a rollout code costs its entropy given z

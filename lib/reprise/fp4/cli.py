@@ -33,7 +33,11 @@ def cli():
 @click.option("--json", "as_json", is_flag=True, help="Every tensor, as one JSON object.")
 @click.option("--top", type=click.IntRange(0), default=TENSORS_SHOWN, show_default=True, help="Tensors shown.")
 def quantise(file, output, fmt, scale, mx_mode, pad, only, as_json, top):
-    """Quantise the matrices of FILE and show what it costs each of them."""
+    """Quantise the matrices of FILE and show what it costs each of them.
+
+    Columns: bytes of codes and scales; error, root mean square over that of the tensor; range of the block scales;
+    shares of values that saturate, and that become zero without being it.
+    """
     try:
         reports, others = quantise_file(file, output, fmt, scale, mx_mode, pad, only)
     except BlockShapeError as error:
@@ -43,7 +47,8 @@ def quantise(file, output, fmt, scale, mx_mode, pad, only, as_json, top):
     if as_json:
         click.echo(json.dumps({"quantised": [asdict(report) for report in reports], "others": others}))
         return
-    click.echo(f"{file}: {len(reports)} tensors in {fmt}, {len(others)} left as they are")
+    counted = f"{len(reports)} tensor{'s' * (len(reports) != 1)}"
+    click.echo(f"{file}: {counted} in {fmt}, {len(others)} left as they are")
     if output:
         click.echo(f"{output}: written")
     worst = sorted(reports, key=lambda report: -report.error)[:top]

@@ -146,15 +146,11 @@ def cache_cost(
     """
     layers = geometry.moe_layers if layers is None else layers
     kv_layers = geometry.attention_layers if kv_layers is None else kv_layers
-    for name, value, low, high in (
-        ("layers", layers, 0, geometry.moe_layers),
-        ("kv_layers", kv_layers, 0, geometry.attention_layers),
-        ("tokens", tokens, 1, None),
-        ("trajectories", trajectories, 1, None),
-        ("kv_b", kv_b, 1, 4),
-    ):
-        if type(value) is not int or value < low or (high is not None and value > high):
-            raise Fp4Error(f"{name}={value!r}: expected {low}..{'' if high is None else high}")
+    _check_count("layers", layers, 0, geometry.moe_layers)
+    _check_count("kv_layers", kv_layers, 0, geometry.attention_layers)
+    _check_count("tokens", tokens, 1)
+    _check_count("trajectories", trajectories, 1)
+    _check_count("kv_b", kv_b, 1, 4)
     if hidden and not geometry.slots * geometry.expert_width:
         raise Fp4Error(
             f"hidden=True: slots={geometry.slots}, expert_width={geometry.expert_width}, expected both above 0"
@@ -171,6 +167,11 @@ def cache_cost(
         "trajectory": token * tokens,
         "step": token * tokens * trajectories,
     }
+
+
+def _check_count(name: str, value: int, low: int, high: int | None = None) -> None:
+    if type(value) is not int or value < low or (high is not None and value > high):
+        raise Fp4Error(f"{name}={value!r}: expected {low}..{'' if high is None else high}")
 
 
 def _vector(width: int, b: int, fmt: str, scale: int) -> int:

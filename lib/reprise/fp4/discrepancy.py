@@ -16,7 +16,6 @@ from reprise.fp4.capture import Capture, SiteCapture
 from reprise.fp4.e2m1 import e2m1_encode
 from reprise.fp4.guidance_errors import GuidanceShapeMismatch, MissingSite
 from reprise.fp4.reconstruct import reconstruct
-from reprise.fp4.sites import normalised
 
 if TYPE_CHECKING:
     import pandas
@@ -107,6 +106,11 @@ def bit_recovery(train: Capture, roll: Capture, rule: str = "nearest") -> pandas
             share = float((_level(got) == wanted).double().mean())
             rows.append({"layer": layer, "site": kind, "values": wanted.numel(), "b": bits, "recovered": share})
     return pd.DataFrame(rows)
+
+
+def normalised(x: torch.Tensor, scale: torch.Tensor, then=lambda z: z) -> torch.Tensor:
+    """`then` of z = x / s, shaped like x [..., width], for scales [..., width / block]."""
+    return then(x.unflatten(-1, (scale.shape[-1], -1)) / scale[..., None]).flatten(-2)
 
 
 def _pairs(train: Capture, roll: Capture):

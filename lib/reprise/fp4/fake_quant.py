@@ -78,7 +78,7 @@ def fake_quant(
         if guide is None:
             y = quantize(x, fmt, scale, mx_mode=mx_mode, site=site).dequantize(x.dtype)
         else:
-            y = _guided(x, guide, rule, site).to(x.dtype)
+            y = guided_quant(x, guide, rule, site)[0].to(x.dtype)
     return straight_through(x, y)
 
 
@@ -99,14 +99,14 @@ class _StraightThrough(torch.autograd.Function):
         return gradient, None
 
 
-def _guided(x: torch.Tensor, guide: Guide, rule: str, site) -> torch.Tensor:
-    """s_roll * q_TRACE in float32."""
+def guided_quant(x: torch.Tensor, guide: Guide, rule: str, site) -> tuple[torch.Tensor, torch.Tensor]:
+    """(s_roll * q_TRACE, q_TRACE), float32, shaped like x; arguments and errors as of `fake_quant`, no gradient."""
     block = _check_guide(x, guide, site)
     scale = guide.scale.unsqueeze(-1)
     z = (x.float().unflatten(-1, (-1, block)) / scale).flatten(-2)
     codes = reconstruct(z, guide.low_bits, guide.b, rule, site)
     q = guided_values(z, e2m1_decode(codes))
-    return (q.unflatten(-1, (-1, block)) * scale).flatten(-2)
+    return (q.unflatten(-1, (-1, block)) * scale).flatten(-2), q
 
 
 def _check_guide(x: torch.Tensor, guide: Guide, site) -> int:

@@ -93,12 +93,16 @@ def quant_path(
             undo.callback(attention.detach, layer.attention)
             attention.attach(layer.attention, sites, layer.number, batch)
             for module, forward in _forwards(layer, sites, batch, replay):
-                if "forward" in vars(module):  # an instance's own, such as a hook of accelerate
-                    undo.callback(setattr, module, "forward", vars(module)["forward"])
-                else:
-                    undo.callback(delattr, module, "forward")
-                module.forward = forward
+                _replace_forward(undo, module, forward)
         yield model
+
+
+def _replace_forward(undo: ExitStack, module: torch.nn.Module, forward) -> None:
+    if "forward" in vars(module):  # an instance's own, such as a hook of accelerate
+        undo.callback(setattr, module, "forward", vars(module)["forward"])
+    else:
+        undo.callback(delattr, module, "forward")
+    module.forward = forward
 
 
 def model_layers(model) -> list[Layer]:

@@ -12,9 +12,9 @@ import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from reprise.fp4.capture import Capture, Site, SiteCapture
-from reprise.fp4.e2m1 import e2m1_encode
-from reprise.fp4.fake_quant import Guide, fake_quant, straight_through
+from reprise.fp4.fake_quant import Guide, guided_quant, straight_through
 from reprise.fp4.guidance_errors import BitsMismatch, GuidanceShapeMismatch, MissingSite
+from reprise.fp4.guided import value_code
 from reprise.fp4.methods import Method, Path, Rounding
 from reprise.fp4.mxfp8 import fake_quant_e4m3
 from reprise.fp4.tensor import quantize
@@ -97,12 +97,9 @@ class Sites:
             raise BitsMismatch(
                 f"site {site}: guide of {roll.bits} bits, {roll.fmt}, expected {self.bits}, {self.method.fmt}"
             )
-        scale = roll.scale()
         low_bits = roll.codes & (1 << self.bits) - 1
-        values = fake_quant(x, Guide(low_bits, scale, self.bits), rule=self.rule, site=site)
-        codes = None
-        if self.capture is not None:  # the values are multiples of the scale, up to an ulp
-            codes = normalised(values, scale, e2m1_encode)
+        values, q = guided_quant(x, Guide(low_bits, roll.scale(), self.bits), self.rule, site)
+        codes = value_code(q) if self.capture is not None else None
         return roll._replace(values=values, codes=codes, inputs=x, bits=4)
 
 
@@ -119,8 +116,3 @@ def rounded_weight(w: torch.Tensor, fmt: str, site="") -> torch.Tensor:
             values = quantize(rows, fmt, scale="token", site=site).dequantize().view_as(whole).to(w.dtype)
             before = _weights[w] = fmt, whole.clone(), values
     return before[2]
-
-
-def normalised(x: torch.Tensor, scale: torch.Tensor, then=lambda z: z) -> torch.Tensor:
-    """`then` of z = x / s, shaped like x [..., width], for scales [..., width / block]."""
-    return then(x.unflatten(-1, (scale.shape[-1], -1)) / scale[..., None]).flatten(-2)

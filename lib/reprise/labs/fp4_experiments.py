@@ -26,6 +26,7 @@ CLAIM_SEEDS = (101, 102, 103, 104, 105)
 STEPS_APART = (0, 1, 3, 10)
 LR = 1e-5
 SEQUENCES = 48
+SWITCH_AFTER = 3  # answer tokens of the first policy, of six
 CACHES = ("kept", "recomputed")  # what becomes of the prefix when an engine gets new weights
 
 
@@ -197,14 +198,13 @@ def mixed_versions(
     variants: Iterable[Variant],
     *,
     shipped=None,
-    switch_after: int = 3,
     k: int = 3,
     lr: float = LR,
     sequences: int = SEQUENCES,
 ) -> list[dict]:
     """Trajectories begun by one policy and finished by the next, and a trainer that is newer than both.
 
-    After `switch_after` answer tokens the rollout gets weights k steps newer; the trainer's are another k newer. The
+    After SWITCH_AFTER answer tokens the rollout gets weights k steps newer; the trainer's are another k newer. The
     second policy either goes on with the first one's keys and values (cache "kept"), or computes the whole prefix again
     ("recomputed"): that is what its guidance then describes, while the log-probabilities of the first tokens are still
     those of the policy that drew them.
@@ -220,10 +220,10 @@ def mixed_versions(
     rows = []
     for variant in variants:
         for cache in CACHES:
-            ids, logp_roll, roll = _handed_over(old, middle, variant.method, asked, uniforms, switch_after, cache)
+            ids, logp_roll, roll = _handed_over(old, middle, variant.method, asked, uniforms, SWITCH_AFTER, cache)
             logp, _ = training_pass(new, variant, ids, roll, shuffle)
             own = own_logprobs(new, variant.method, ids)
-            for part, tokens in (("first", slice(switch_after)), ("second", slice(switch_after, None))):
+            for part, tokens in (("first", slice(SWITCH_AFTER)), ("second", slice(SWITCH_AFTER, None))):
                 gap, change = (float((x - logp_roll)[:, tokens].abs().mean()) for x in (logp, own))
                 row = {"seed": seed, "cache": cache, "variant": variant.name, "part": part}
                 rows.append(row | {"gap": gap, "own_gap": change, "transmission": gap / change})

@@ -1,26 +1,12 @@
-"""Arithmetic on printed scores: exact decimals in, text with the printed number of digits out.
-
-A printed figure is a text, because binary floats lose what matters here: 72.85 rounds to 72.9 by the usual rule of a
-table, and Python's `round(72.85, 1)` gives 72.8.
-"""
+"""Arithmetic on printed scores: exact decimals in, text with the printed number of digits out."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from decimal import ROUND_HALF_UP, Decimal
-from fractions import Fraction
+from decimal import Decimal
 from math import sqrt
 
 from reprise.errors import RepriseError
-
-
-def half_up(value: Decimal, digits: int = 1) -> str:
-    """The value as a table prints it, halves away from zero.
-
-    >>> half_up(Decimal("72.85")), half_up(Decimal("-0.2"))
-    ('72.9', '-0.2')
-    """
-    return str(value.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP))
 
 
 def mean(printed: Sequence[str]) -> Decimal:
@@ -37,22 +23,6 @@ def mean(printed: Sequence[str]) -> Decimal:
 def gain(ours: str, theirs: str) -> str:
     """Exact difference of two printed figures, with their number of digits."""
     return str(Decimal(ours) - Decimal(theirs))
-
-
-def is_count(printed: str, trials: int) -> bool:
-    """Whether some whole number of successes out of `trials` prints as this percentage, halves rounded either way.
-
-    Source: Brown and Heathers, "The GRIM test", Social Psychological and Personality Science 8 (2017).
-
-    >>> is_count("66.7", 30), is_count("66.6", 30)
-    (True, False)
-    """
-    if trials < 1:
-        raise RepriseError(f"trials={trials}: expected at least 1")
-    value = Fraction(printed)
-    half = Fraction(1, 2 * 10 ** len(printed.partition(".")[2]))
-    nearest = round(value * trials / 100)
-    return abs(Fraction(100 * nearest, trials) - value) <= half
 
 
 def sampling_error(percent: float, problems: int, samples: int) -> float:

@@ -53,9 +53,7 @@ class SideCost:
     values: int
 
 
-def side_costs(
-    model, lags: Iterable[int], lr: float, sequences: int, seed: int, guided: Iterable[str] = GUIDED
-) -> Iterator[SideCost]:
+def side_costs(model, lags: Iterable[int], lr: float, sequences: int, seed: int) -> Iterator[SideCost]:
     """Costs for each lag and way of guiding; where all layers are guided, also with the trainer's tokens permuted.
 
     Args:
@@ -78,7 +76,7 @@ def side_costs(
     trainer, ahead = model, 0
     for lag in lags:
         trainer, ahead = world.newer(trainer, lag - ahead, lr, updates) if lag > ahead else trainer, lag
-        for way in guided:
+        for way in GUIDED:
             sites = site_pairs(model, trainer, ids, rollout, way)
             yield _cost(lag, way, False, sites)
             if way == GUIDED[0]:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from reprise.errors import RepriseError
+from reprise.labs.qwen3_moe import random_model
 
 DIGITS, START, SEPARATOR = 6, 10, 11
 PROMPT_TOKENS, ANSWER_TOKENS = DIGITS + 2, DIGITS
@@ -36,7 +37,6 @@ ARCHITECTURE = dict(
     tie_word_embeddings=False,
     max_position_embeddings=32,
 )
-INITIAL_STD = 0.02  # Qwen3's initializer_range
 # our choice: stopped while the policy solves a third of the prompts, so that both right and wrong answers are sampled
 SFT_STEPS, SFT_BATCH, SFT_LR, SFT_WARMUP = 64, 64, 2e-3, 20
 BETAS = (0.9, 0.95)
@@ -74,22 +74,13 @@ def rewards(prompts: np.ndarray, completions: np.ndarray) -> np.ndarray:
 
 
 def build(rng: np.random.Generator, **changes):
-    """Qwen3MoeForCausalLM in FP32: matrices drawn from N(0, 0.02), norm weights 1.
+    """`qwen3_moe.random_model` whose attention is the reference implementation.
 
     Args:
         changes: overrides of ARCHITECTURE.
     """
-    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
-
-    model = Qwen3MoeForCausalLM(Qwen3MoeConfig(**ARCHITECTURE | changes)).float()
-    model.set_experts_implementation("eager")  # the reference loop: no backend choice that could differ between CPUs
+    model = random_model(ARCHITECTURE | changes, rng)
     model.set_attn_implementation("eager")
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "norm" in name:
-                parameter.fill_(1.0)
-            else:
-                parameter.copy_(torch.from_numpy(rng.normal(0.0, INITIAL_STD, tuple(parameter.shape))))
     return model
 
 
@@ -124,15 +115,15 @@ def sft(model, rng: np.random.Generator, *, steps: int, lr: float, warmup: int =
     return model
 
 
-def train_sft(seed: int, *, steps: int = SFT_STEPS, **changes):
-    """A checkpoint from scratch, on the BF16 grid; about 5 seconds of one core at the defaults.
+def train_sft(seed: int, **changes):
+    """A checkpoint from scratch, on the BF16 grid; about 5 seconds of one core.
 
     Args:
         seed: decides weights and data.
         changes: overrides of ARCHITECTURE.
     """
     weights, data = np.random.default_rng(seed).spawn(2)
-    model = sft(build(weights, **changes), data, steps=steps, lr=SFT_LR, warmup=SFT_WARMUP)
+    model = sft(build(weights, **changes), data, steps=SFT_STEPS, lr=SFT_LR, warmup=SFT_WARMUP)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(parameter.bfloat16())

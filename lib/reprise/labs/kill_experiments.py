@@ -123,7 +123,7 @@ def power_cuts(seed: int, count: int) -> list[dict]:
         begun = _begun(Path(scratch) / "begun", w)
         fs = Faults(begun)
         with ResidentStore(begun, fs=fs) as store:
-            store.apply(with_op(w.delta, "xor"))
+            store.apply(w.delta.with_op("xor"))
         # the sync of the weights is the first one of an update, so these are all states before it
         for number, cut in enumerate(itertools.islice(fs.power_cuts(limit=count, seed=seed), count)):
             victim = cut.restore(Path(scratch) / "victim")
@@ -137,8 +137,9 @@ def retries(victim: Path, w: World) -> dict:
 
     Returns:
         mixed: the bits are neither OLD nor NEW. old, new, torn: changing chunks in that state, of `chunks`.
-        exact_xor, exact_overwrite, exact_resume: whether the bits are NEW after this retry.
-        rewritten: chunks that the third one rewrote whole.
+        exact_xor, exact_overwrite, exact_resume: whether the bits are NEW after this retry; the third one is made
+        twice, within the attempt that was interrupted and as a new one.
+        rewritten: chunks that the third one, as a new attempt, rewrote whole.
     """
     held = _words(victim)
     states = np.concatenate([_changing_states(held[r.name], r) for r in w.delta.tensors])
@@ -146,33 +147,34 @@ def retries(victim: Path, w: World) -> dict:
     row |= {name: int((states == state).sum()) for name, state in (("old", OLD), ("new", NEW), ("torn", OTHER))}
     for op in ("xor", "overwrite"):
         row[f"exact_{op}"] = _equal(blindly(held, w, op), w.new)
-    rewritten = resume(victim, w)
-    return row | {"exact_resume": _equal(_words(victim), w.new), "rewritten": rewritten}
+    # a receiver that restarts may be sent the attempt that was interrupted once more, or a new one
+    again = Path(shutil.copytree(victim, victim.with_name("again")))
+    resume(again, w, FIRST)
+    rewritten = resume(victim, w, RETRY)
+    exact = all(_equal(_words(folder), w.new) for folder in (again, victim))
+    shutil.rmtree(again)
+    return row | {"exact_resume": exact, "rewritten": rewritten}
 
 
 def blindly(held: Words, w: World, op: str) -> Words:
     """The bits after writing all changes by `op`, whatever `held` is."""
     held = {name: words.copy() for name, words in held.items()}
-    for record in with_op(w.delta, op).tensors:
+    for record in w.delta.with_op(op).tensors:
         words = held[record.name]
         words[record.index] = new_words(op, words[record.index], record.words)
     return held
 
 
-def resume(folder: Path, w: World) -> int:
+def resume(folder: Path, w: World, attempt: Attempt) -> int:
     """Finish the update of the store by chunk states; returns the number of chunks rewritten whole."""
     with ResidentStore(folder) as store:
-        store.begin(RETRY)
-        delta = replace(w.delta, **RETRY.transfer)
-        outcome = store.resume(with_op(delta, "xor"))
+        store.begin(attempt)
+        delta = replace(w.delta, **attempt.transfer)
+        outcome = store.resume(delta.with_op("xor"))
         if outcome.damaged:
             store.resume(repair(delta, w.new, outcome.damaged))
-        store.commit(RETRY)
+        store.commit(attempt)
         return len(outcome.damaged)
-
-
-def with_op(delta: Delta, op: str) -> Delta:
-    return replace(delta, tensors=tuple(record.with_op(op) for record in delta.tensors))
 
 
 def changed_bytes(w: World) -> tuple[np.ndarray, int]:
@@ -192,7 +194,7 @@ def die(folder: Path, w: World, byte: int) -> None:
     Raises:
         RepriseError: it ended in another way than by SIGKILL.
     """
-    delta = with_op(w.delta, "xor")
+    delta = w.delta.with_op("xor")
     child = os.fork()
     if child == 0:
         try:

@@ -149,11 +149,10 @@ class TransformersModel:
 
     Args:
         architecture: of the checkpoint.
-        dtype: of the checkpoint and of the parameters.
     """
 
-    def __init__(self, architecture: Architecture, dtype: torch.dtype = torch.bfloat16):
-        self.architecture, self.dtype, self.model = architecture, dtype, None
+    def __init__(self, architecture: Architecture):
+        self.architecture, self.model = architecture, None
 
     def load(self, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Save a checkpoint, load it and return the parameters of a new model, which `targets` returns from now on."""

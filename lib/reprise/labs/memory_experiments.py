@@ -25,6 +25,7 @@ from reprise.memory.working import Working
 WORLDS = {"sql": SqlWorld, "pipelines": PipelineWorld}
 # thresholds belong to a space; chosen on the design seeds 0-3: notes about one part merge, others rarely meet
 SPACES = {"hashed": (HashedNgrams, 0.0, 0.5), "minilm": (MiniLM, 0.0, 0.6)}
+CALLS = ("tuner", "policy", "embed")
 
 
 class RandomVectors:
@@ -97,14 +98,8 @@ def learn(
         vanilla, reports = exact.evaluate(test).accuracy(), []
         for epoch in range(1, epochs + 1):
             reports += book.fit(train)
-            row = {
-                "seed": seed,
-                "epoch": epoch,
-                "top_k": top_k,
-                "vanilla": vanilla,
-                "notes": len(store.snapshot().notes),
-            }
-            row |= {name: book.calls[name] for name in ("tuner", "policy", "embed")}
+            row = {"seed": seed, "epoch": epoch, "top_k": top_k, "vanilla": vanilla}
+            row |= {"notes": len(store.snapshot().notes), **{name: book.calls[name] for name in CALLS}}
             row |= {"accepted": sum(report.accepted for report in reports), "batches": len(reports)}
             rows.append(row | _scores(exact, train, test, seed))
         for width in top_ks:
@@ -139,15 +134,15 @@ def table(seeds: Iterable[int], settings: Iterable[dict]) -> pd.DataFrame:
     return pd.DataFrame([{**row, **chosen} for chosen in settings for seed in seeds for row in learn(seed, **chosen)])
 
 
-def credits(seed: int, world: str = "sql", batch: int = 16, top_k: int = 4) -> pd.DataFrame:
-    """Leave-one-out credit of each note of one run, over the unseen questions.
+def credits(seed: int) -> pd.DataFrame:
+    """Leave-one-out credit of each note of one run of SQL questions, over the unseen questions.
 
     Returns:
         columns subject, used, gains, harms; most useful first.
     """
-    stage, (encoder, threshold, merge) = WORLDS[world](), embedder("hashed")
+    stage, (encoder, threshold, merge) = WORLDS["sql"](), embedder("hashed")
     train, test = stage.draw(seed)
-    config = Config(batch=batch, top_k=top_k, threshold=threshold, merge_threshold=merge)
+    config = Config(batch=16, top_k=4, threshold=threshold, merge_threshold=merge)
     with tempfile.TemporaryDirectory() as folder, NoteStore(Path(folder) / "notes", encoder.space) as store:
         book = MistakeNotebook(HintPolicy(stage), RuleTuner(stage), stage.judge, store, encoder, config)
         book.fit(train)
@@ -157,8 +152,8 @@ def credits(seed: int, world: str = "sql", batch: int = 16, top_k: int = 4) -> p
     )
 
 
-def instances(seeds: Iterable[int], top_ks: Sequence[int], checked: bool, world: str = "sql") -> pd.DataFrame:
-    """Memory of raw mistakes: each failed question with its correction, all of it applied when it is found.
+def instances(seeds: Iterable[int], top_ks: Sequence[int], checked: bool) -> pd.DataFrame:
+    """Memory of raw mistakes: each failed SQL question with its correction, all of it applied when it is found.
 
     A simple stand-in for instance-level memories, not a published one.
 
@@ -168,14 +163,12 @@ def instances(seeds: Iterable[int], top_ks: Sequence[int], checked: bool, world:
     Returns:
         columns seed, top_k, test, notes, guidance (characters).
     """
-    stage, (encoder, threshold, _), rows = WORLDS[world](), embedder("hashed"), []
+    stage, (encoder, threshold, _), rows = WORLDS["sql"](), embedder("hashed"), []
     for seed in seeds:
         train, test = stage.draw(seed)
         kept = [item for item in train if not stage.judge(item, stage.compose(item, stage.read(item)))]
-        index, queries = (
-            Index(encoder.encode([item.query for item in kept])),
-            encoder.encode([item.query for item in test]),
-        )
+        index = Index(encoder.encode([item.query for item in kept]))
+        queries = encoder.encode([item.query for item in test])
         for k in top_ks:
             found = [[kept[hit.row] for hit in hits] for hits in index.search(queries, k, threshold)]
             right, length = [], []

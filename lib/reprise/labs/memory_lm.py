@@ -59,8 +59,8 @@ def kept(folder: Path, name: str) -> pd.DataFrame:
     return pd.read_csv(folder / f"lm_{name}.csv")
 
 
-def rerun(folder: Path, count: int, seed: int = PROBE["seeds"][0], worlds: tuple[str, ...] = ("sql",)) -> pd.DataFrame:
-    """Ask the model here for the first cases of the probe again.
+def rerun(folder: Path, count: int) -> pd.DataFrame:
+    """Ask the model here for the first SQL cases of the probe's first seed again.
 
     Args:
         folder: of a run.
@@ -75,7 +75,7 @@ def rerun(folder: Path, count: int, seed: int = PROBE["seeds"][0], worlds: tuple
     from reprise.chat import LocalModel
 
     live = KeptChoices(model=LocalModel(MODEL, dtype="float32", device="cpu", threads=1))
-    now = lm_probe.probe(live, [seed], count, worlds)
+    now = lm_probe.probe(live, PROBE["seeds"][:1], count, ("sql",))
     both = now.merge(kept(folder, "probe"), on=["world", "seed", "item", "condition"], suffixes=("_now", "_kept"))
     sums = both.groupby("condition", sort=False)[["right_kept", "right_now"]].sum()
     return sums.set_axis(["kept", "now"], axis=1).reset_index()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from reprise.errors import RepriseError
-from reprise.labs.fp4_reported import half_up
+from reprise.printed import half_up
 
 KEYS = ("model", "benchmark", "method", "metric", "version")
 

@@ -51,7 +51,7 @@ class Fuse:
 
 
 class PlacedWeights:
-    """`intake.Weights` of one replica; all its ranks stand in this process.
+    """`receiver.Weights` of one replica; all its ranks stand in this process.
 
     Args:
         folder: holds the file, which is made if it is missing.

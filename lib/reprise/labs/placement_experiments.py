@@ -55,21 +55,19 @@ def plan_table(tp: int = 2, ep: int = 2, rank: int = 0, architecture: Architectu
     return [{"family": key[0], "mode": key[1], "reason": key[2], **row} for key, row in rows.items()]
 
 
-def affine_share(
-    tp: int = 2, ep: int = 2, architecture: Architecture = QWEN3_30B_A3B, router_dtype: torch.dtype = torch.float32
-) -> list[dict]:
-    """Which canonical elements may travel as xor: affine at the trainer, and moved bit by bit at every receiver rank.
+def affine_share(tp: int = 2, ep: int = 2, router_dtype: torch.dtype = torch.float32) -> list[dict]:
+    """Which elements of Qwen3-30B-A3B may travel as xor: affine at the trainer, and moved bit by bit at every rank.
 
     Returns:
         one row a family and a last one "all": family, elements, share of all, affine (share of the family that the
         trainer projects), movable (share that all ranks' plans move unchanged), xor (both); and in row "all" the
         reported share of affine bytes.
     """
-    shape = shapes(architecture)
-    affine = {each.name for maps in affine_maps(Layout(architecture, tp, 1), 0).values() for each in maps}
+    shape = shapes(QWEN3_30B_A3B)
+    affine = {each.name for maps in affine_maps(Layout(QWEN3_30B_A3B, tp, 1), 0).values() for each in maps}
     movable = set(shape)
     for rank in range(tp):
-        model = TensorParallelModel(architecture, tp, ep, rank, router_dtype=router_dtype, device="meta")
+        model = TensorParallelModel(QWEN3_30B_A3B, tp, ep, rank, router_dtype=router_dtype, device="meta")
         movable &= plan_of(model).invertible
     both = affine & movable
     total, sums = sum(map(prod, shape.values())), {}
@@ -90,9 +88,7 @@ def affine_share(
     return rows
 
 
-def equivalence(
-    seeds: Iterable[int], tp: int = 2, ep: int = 2, architecture: Architecture = SMALL, trust_cast: bool = False
-) -> list[dict]:
+def equivalence(seeds: Iterable[int], tp: int = 2, ep: int = 2, trust_cast: bool = False) -> list[dict]:
     """Random bits brought from A to B by the plan against a dense load of B, on every rank, for every operation.
 
     `trust_cast` is the placebo: a plan that takes the cast router for a plain copy.
@@ -103,24 +99,24 @@ def equivalence(
     rows = []
     for seed in seeds:
         for rank in range(tp):
-            plan = plan_of(TensorParallelModel(architecture, tp, ep, rank))
+            plan = plan_of(TensorParallelModel(SMALL, tp, ep, rank))
             rows += _summed(compare_loads(_trusting(plan) if trust_cast else plan, seed), seed=seed, rank=rank)
     return rows
 
 
-def transformers_equivalence(seeds: Iterable[int], architecture: Architecture = SMALL) -> list[dict]:
+def transformers_equivalence(seeds: Iterable[int]) -> list[dict]:
     """The same with transformers' own Qwen3-MoE loader, whose placement the index probe reads back.
 
     Returns:
         rows as of `equivalence`, with `runs`, the runs of indices that describe the placement.
     """
-    model = TransformersModel(architecture)
-    plan = probe_plan(model.load, model.targets, specs(architecture))
+    model = TransformersModel(SMALL)
+    plan = probe_plan(model.load, model.targets, specs(SMALL))
     runs = sum(len(copy.starts) for place in plan.placements.values() for copy in place.copies)
     return [row for seed in seeds for row in _summed(compare_loads(plan, seed), seed=seed, runs=runs)]
 
 
-def sentinel(seeds: Iterable[int], architecture: Architecture = SMALL, placeholder: bool = False) -> list[dict]:
+def sentinel(seeds: Iterable[int], placeholder: bool = False) -> list[dict]:
     """Random new bits, NaNs among them, overwritten along the plan; or, as the placebo, with a NaN as placeholder.
 
     Returns:
@@ -128,7 +124,7 @@ def sentinel(seeds: Iterable[int], architecture: Architecture = SMALL, placehold
     """
     rows = []
     for seed in seeds:
-        model = TensorParallelModel(architecture)
+        model = TensorParallelModel(SMALL)
         plan, rng = plan_of(model), np.random.default_rng(seed)
         old, new = ({name: random_tensor(rng, spec) for name, spec in plan.specs.items()} for _ in range(2))
         moved = [name for name, place in plan.placements.items() if place.mode == ANY]
@@ -143,13 +139,14 @@ def sentinel(seeds: Iterable[int], architecture: Architecture = SMALL, placehold
     return rows
 
 
-def trainer_union(seed: int = 0, layouts=((2, 1), (1, 2)), steps: int = 2) -> list[dict]:
-    """Payloads of real trainer processes against the comparison of the canonical checkpoints.
+def trainer_union(seed: int = 0) -> list[dict]:
+    """Two steps' payloads of real trainer processes against the comparison of the canonical checkpoints.
 
     Returns:
         rows with tp, dp, step, changed, by_rank (changed elements that each rank sent), overwrite (share of them) and
         equal (whether index, operation and words are those of the comparison).
     """
+    layouts, steps = ((2, 1), (1, 2)), 2  # (tp, dp)
     canonical = [export(weights) for weights in versions(SMALL, seed, steps)]
     rows = []
     with tempfile.TemporaryDirectory() as folder:

@@ -76,7 +76,7 @@ def logprobs(model, drawn: Completions) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @torch.no_grad()
-def spread(parameters: Sequence[torch.Tensor], rng: np.random.Generator, block: int = Q4_1_BLOCK) -> None:
+def spread(parameters: Sequence[torch.Tensor], rng: np.random.Generator) -> None:
     """Move every weight that was quantised in blocks to a random place of its rounding cell, in place.
 
     Quantisation to 16 levels empties the neighbourhood of 0 and piles its weights up at exactly 0, where any update
@@ -90,7 +90,7 @@ def spread(parameters: Sequence[torch.Tensor], rng: np.random.Generator, block: 
     for parameter in parameters:
         if parameter.ndim < 2:
             continue
-        blocks = parameter.view(-1, block)
+        blocks = parameter.view(-1, Q4_1_BLOCK)
         gaps = blocks.sort(1).values.diff(dim=1)
         width = gaps.masked_fill(gaps == 0, torch.inf).amin(1, keepdim=True)
         noise = torch.from_numpy(rng.random(tuple(blocks.shape), dtype=np.float32) - 0.5).to(blocks)

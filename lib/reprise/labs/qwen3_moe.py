@@ -1,10 +1,14 @@
-"""Shapes of a Qwen3-MoE checkpoint, from its config alone."""
+"""Qwen3-MoE: the names and shapes of a checkpoint from its config alone, and models with random weights."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+
+INITIAL_STD = 0.02  # Qwen3's initializer_range
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,25 @@ def shapes(a: Architecture) -> dict[str, tuple[int, ...]]:
 def specs(a: Architecture, dtype: torch.dtype = torch.bfloat16) -> dict[str, torch.Tensor]:
     """Canonical tensor name -> meta tensor of its shape."""
     return {name: torch.empty(shape, dtype=dtype, device="meta") for name, shape in shapes(a).items()}
+
+
+def random_model(config: Mapping, rng: np.random.Generator):
+    """Qwen3MoeForCausalLM in FP32: matrices drawn from N(0, INITIAL_STD), norm weights 1.
+
+    Args:
+        config: settings of transformers' Qwen3MoeConfig.
+    """
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    model = Qwen3MoeForCausalLM(Qwen3MoeConfig(**config)).float()
+    model.set_experts_implementation("eager")  # the reference loop: no backend choice that could differ between CPUs
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" in name:
+                parameter.fill_(1.0)
+            else:
+                parameter.copy_(torch.from_numpy(rng.normal(0.0, INITIAL_STD, tuple(parameter.shape))))
+    return model
 
 
 def family(name: str) -> str:

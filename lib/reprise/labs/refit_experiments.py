@@ -53,12 +53,6 @@ def step_changes(
     return [{**setting, "step": step.number, **row} for step in run for row in measure(step.changes, step.lr, start)]
 
 
-def first_step_ratio(seed: int, *, start: str, storage: str = "bf16", lr: float = 1e-6) -> float:
-    """measured / forecast changed share of step 1: 1 where the rounding law and |u| = lr hold."""
-    everything = step_changes(seed, lr=lr, start=start, steps=1, storage=storage)[0]
-    return everything["changed"] / everything["forecast"]
-
-
 def settings_grid(
     seeds: Iterable[int],
     lrs: Iterable[float] = LRS,

@@ -24,8 +24,6 @@ SHAPES = (*RELATIVE, "absolute", "independent")
 
 AMPLITUDE = 1e-2  # NeMo-DCR: "relative amplitude about 10^-2"
 SHARES = (0.01, 0.03, 0.05)  # 3 and 5 % are the paper's stress settings, 1 % its observed range
-AMPLITUDES = (1e-3, 5e-3, 1e-2, 2e-2, 3e-2, 5e-2, 1e-1)
-NOISES = (5e-5, 1e-4, 2e-4)  # absolute
 
 SETTING = ("shape", "amplitude", "share", "seed")
 

@@ -10,7 +10,7 @@ import zstandard
 LONGEST_GAP = 0xFFFF
 
 
-def nemo_rl_encode(old: np.ndarray, new: np.ndarray, op: str = "xor", level: int = 1) -> bytes:
+def nemo_rl_encode(old: np.ndarray, new: np.ndarray, op: str = "xor") -> bytes:
     """NeMo-RL's sparse layout: 16-bit gaps and 16-bit values, `torch.save`, then zstd over the whole.
 
     A gap is the distance to the previous entry less one. The description does not say what becomes of gaps beyond 16
@@ -19,7 +19,6 @@ def nemo_rl_encode(old: np.ndarray, new: np.ndarray, op: str = "xor", level: int
     Args:
         old, new: flat uint16 words of one tensor (its BF16 bits).
         op: "xor" stores old ^ new, "overwrite" stores new.
-        level: zstd level; NeMo-DCR uses 1.
 
     Source: NeMo-DCR, on value encoding; NeMo-RL's public documentation for the container.
     """
@@ -32,7 +31,7 @@ def nemo_rl_encode(old: np.ndarray, new: np.ndarray, op: str = "xor", level: int
     arrays = {"gaps": torch.from_numpy(gaps), "values": torch.from_numpy(values.view(np.int16))}
     buffer = io.BytesIO()
     torch.save([record | arrays], buffer)
-    return zstandard.compress(buffer.getbuffer(), level)
+    return zstandard.compress(buffer.getbuffer(), 1)  # NeMo-DCR's level
 
 
 def nemo_rl_apply(old: np.ndarray, payload: bytes) -> np.ndarray:

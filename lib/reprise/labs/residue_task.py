@@ -50,14 +50,13 @@ def rewards(prompts: np.ndarray, answers: np.ndarray) -> np.ndarray:
 class Policy:
     """FP32 parameters under canonical names, for `MasterWeights`: matrices N(0, 1 / width), norm weights 1."""
 
-    def __init__(self, seed: int, architecture: Architecture = TINY):
-        rng, self.architecture = np.random.default_rng(seed), architecture
-        std = architecture.hidden_size**-0.5
+    def __init__(self, seed: int):
+        rng, std = np.random.default_rng(seed), TINY.hidden_size**-0.5
         self._parameters = {
             name: torch.from_numpy(
                 np.ones(shape, np.float32) if len(shape) == 1 else rng.normal(0, std, shape).astype(np.float32)
             ).requires_grad_()
-            for name, shape in shapes(architecture).items()
+            for name, shape in shapes(TINY).items()
         }
 
     def named_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
@@ -67,7 +66,7 @@ class Policy:
         """[sequences, answer tokens] of the answers' tokens, with gradients."""
         ids = torch.from_numpy(np.hstack([prompts, answers]))
         first = prompts.shape[1]
-        found = logits([fused(self._parameters, self.architecture)], ids[:, :-1])[:, first - 1 :]
+        found = logits([fused(self._parameters, TINY)], ids[:, :-1])[:, first - 1 :]
         return found.log_softmax(-1).gather(-1, ids[:, first:, None])[..., 0]
 
 

@@ -106,20 +106,17 @@ class Fit:
     mass: np.ndarray
 
 
-def closest(reported: Sequence[float], curves: Curves, single_parent_share: float = 0.0) -> Fit:
+def closest(reported: Sequence[float], curves: Curves) -> Fit:
     """Least largest error of an average of curves, by linear programming.
 
     Args:
         reported: [gammas] leakages.
         curves: at those gammas.
-        single_parent_share: least share of the leaked mass that lies on children with one parent.
     """
     reported = np.asarray(reported, dtype=np.float64)
-    # mass with one parent >= share * all mass
-    share = single_parent_share - (curves.parents == 1)
-    rows = np.vstack([curves.kept.T, -curves.kept.T, share])
-    error = np.append(np.full(2 * len(reported), -1.0), 0.0)
-    limits = np.concatenate([reported, -reported, [0.0]])
+    rows = np.vstack([curves.kept.T, -curves.kept.T])
+    error = np.full(2 * len(reported), -1.0)
+    limits = np.concatenate([reported, -reported])
     count = len(curves.kept)
     found = _minimise(np.append(np.zeros(count), 1.0), np.column_stack([rows, error]), limits, [count])
     return Fit(float(found[-1]), curves.kept.T @ found[:-1], found[:-1])
@@ -172,9 +169,9 @@ def _minimise(cost: np.ndarray, rows: np.ndarray, limits: np.ndarray, start: Seq
     return x
 
 
-def most_single_parent_mass(flat: float, gear: float, weakest: float = DEFAULT_RETENTION[EDGE_TYPES[1]]) -> float:
+def most_single_parent_mass(flat: float, gear: float) -> float:
     """Largest share of the leaked mass on children with one parent: each keeps at least the smallest retention."""
-    return gear / flat / weakest
+    return gear / flat / DEFAULT_RETENTION[EDGE_TYPES[1]]
 
 
 def satisfied_rate_ratio(kept_by_hard: float, single_parent_edges: float) -> float:

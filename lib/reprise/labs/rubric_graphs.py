@@ -98,14 +98,6 @@ class Agreement:
     roles: int
     criteria: int
 
-    @property
-    def precision(self) -> float:
-        return self.both / self.built if self.built else 0.0
-
-    @property
-    def recall(self) -> float:
-        return self.both / self.drawn if self.drawn else 0.0
-
 
 def agreement(built: Sequence[Built]) -> Agreement:
     """Agreement summed over all rubrics."""

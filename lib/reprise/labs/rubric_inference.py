@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from reprise.errors import RepriseError
 from reprise.labs.rubric_world import PARENTS, TYPE_MIX
 from reprise.rubric import Criterion, Edge, EdgeType, ExactTooLarge, RubricGraph, compile_batch
 from reprise.rubric.marginals import exact_program
@@ -78,16 +79,20 @@ def wired(
     rng: np.random.Generator,
     wiring: str = "spread",
     types: Mapping[EdgeType, float] = TYPE_MIX,
-    parents: Mapping[int, float] = PARENTS,
 ) -> RubricGraph:
     """A random graph of `criteria` criteria with about `edges` edges.
 
     Criteria stand in topological order; the first ones depend on nothing, each later one has parents before it.
+
+    Raises:
+        RepriseError: `wiring` is none of WIRINGS.
     """
-    mean = sum(count * share for count, share in parents.items())
+    if wiring not in WIRINGS:
+        raise RepriseError(f"wiring={wiring!r}: expected one of {', '.join(WIRINGS)}")
+    mean = sum(count * share for count, share in PARENTS.items())
     wanted = edges / mean
     dependents = min(criteria - 1, int(wanted) + int(rng.random() < wanted % 1))
-    counts = rng.choice(list(parents), dependents, p=list(parents.values()))
+    counts = rng.choice(list(PARENTS), dependents, p=list(PARENTS.values()))
     names = list(types)
     found: list[Edge] = []
     families = [{k} for k in range(criteria)]  # ancestors, or in a polytree everything connected
@@ -164,9 +169,11 @@ def agreement(
     }
 
 
-def ranking(rows: Sequence[dict], column: str = "marginal_mae", digits: int = 12) -> list[str]:
-    """Benchmarks from the largest error to the smallest; equal errors stand in the order of the alphabet."""
-    return [row["benchmark"] for row in sorted(rows, key=lambda row: (-round(row[column], digits), row["benchmark"]))]
+def ranking(rows: Sequence[dict]) -> list[str]:
+    """Benchmarks from the largest `marginal_mae` to the smallest; equal to 12 digits, in the order of the alphabet."""
+    return [
+        row["benchmark"] for row in sorted(rows, key=lambda row: (-round(row["marginal_mae"], 12), row["benchmark"]))
+    ]
 
 
 def implied_last_group(rounding: bool = False):
@@ -191,12 +198,10 @@ def implied_last_group(rounding: bool = False):
     return tuple(ends)
 
 
-def interval_rows(
-    graphs: int, seed: int, criteria: int = 11, edges: float = 11.0, wiring: str = "shared"
-) -> list[dict]:
-    """Mean field, exact, upper bound and score of every criterion that has several parents."""
+def interval_rows(graphs: int, seed: int) -> list[dict]:
+    """Mean field, exact, upper bound and score of the criteria with several parents; graphs of HealthBench's size."""
     rng = np.random.default_rng([seed, 10])
-    drawn = [wired(criteria, edges, rng, wiring) for _ in range(graphs)]
+    drawn = [wired(11, 11.0, rng, "shared") for _ in range(graphs)]
     program = compile_batch(drawn, "exact")
     p = rng.beta(*SCORES["confident"], len(program.ids))
     exact, (lower, upper) = program.marginals(p), program.bounds(p)

@@ -11,12 +11,13 @@ paper's own averages are. A figure recomputed from rounded cells may miss the pr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import Decimal
 from fractions import Fraction
 from math import sqrt
 from typing import NamedTuple
 
 from reprise.errors import RepriseError
+from reprise.printed import half_unit, half_up
 from reprise.rubric.build import candidate_count
 from reprise.stats import Interval, student_quantile
 
@@ -56,34 +57,14 @@ def total(what: str, printed: str, cells: Sequence[str]) -> Check:
 
 def share(what: str, printed: str, out_of: int) -> Check:
     """Check that a printed percentage is that of a whole count; `here` is the count."""
-    count = round_half_up(Fraction(printed) * out_of / 100, 0)
+    count = half_up(Fraction(printed) * out_of / 100, 0)
     value = 100 * Fraction(count) / out_of
     digits = -Decimal(printed).as_tuple().exponent
-    return Check(what, printed, f"{count}/{out_of}", SAME if round_half_up(value, digits) == printed else NO)
-
-
-def round_half_up(value: Fraction, digits: int) -> str:
-    """As printed with so many digits after the point, ties away from zero.
-
-    >>> round_half_up(Fraction("70.15"), 1), round_half_up(Fraction("-0.25"), 1), round_half_up(Fraction(2, 3), 2)
-    ('70.2', '-0.3', '0.67')
-    """
-    scaled = abs(value) * 10**digits
-    units = scaled.numerator // scaled.denominator + (2 * (scaled % 1) >= 1)
-    text = Decimal(int(units)).scaleb(-digits).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP)
-    return f"-{text}" if value < 0 and units else str(text)
-
-
-def half_unit(printed: str) -> Fraction:
-    """Half a unit of the last printed digit."""
-    try:
-        return Fraction(10) ** Decimal(printed).as_tuple().exponent / 2
-    except ArithmeticError:
-        raise RepriseError(f"printed={printed!r}: expected a decimal number") from None
+    return Check(what, printed, f"{count}/{out_of}", SAME if half_up(value, digits) == printed else NO)
 
 
 def _check(what: str, printed: str, value: Fraction, slack: Fraction) -> Check:
-    here = round_half_up(value, max(0, -Decimal(printed).as_tuple().exponent))
+    here = half_up(value, max(0, -Decimal(printed).as_tuple().exponent))
     if Decimal(here) == Decimal(printed):
         verdict = SAME
     else:

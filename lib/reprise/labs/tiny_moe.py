@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from reprise.labs.mixed_precision import Change, MasterWeights, TrainingError, warmed_up
+from reprise.labs.qwen3_moe import random_model
 from reprise.policy_gradient import clipped_objective, group_advantages
 
 # Qwen3-30B-A3B's shape scaled down: grouped-query attention, no shared expert, untied head; 2.04 M parameters,
@@ -34,7 +35,6 @@ ARCHITECTURE = dict(
     tie_word_embeddings=False,
     max_position_embeddings=64,
 )
-INITIAL_STD = 0.02  # Qwen3's initializer_range
 
 PROMPTS, COMPLETIONS, PROMPT_TOKENS, COMPLETION_TOKENS = 4, 4, 8, 24
 
@@ -49,18 +49,8 @@ class Step:
 
 
 def build(rng: np.random.Generator):
-    """Qwen3MoeForCausalLM in FP32: matrices drawn from N(0, 0.02), norm weights 1."""
-    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
-
-    model = Qwen3MoeForCausalLM(Qwen3MoeConfig(**ARCHITECTURE)).float()
-    model.set_experts_implementation("eager")  # the reference loop: no backend choice that could differ between CPUs
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "norm" in name:
-                parameter.fill_(1.0)
-            else:
-                parameter.copy_(torch.from_numpy(rng.normal(0.0, INITIAL_STD, tuple(parameter.shape))))
-    return model
+    """`qwen3_moe.random_model` of ARCHITECTURE."""
+    return random_model(ARCHITECTURE, rng)
 
 
 def grpo_loss(model, rng: np.random.Generator) -> torch.Tensor:

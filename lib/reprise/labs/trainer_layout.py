@@ -54,11 +54,11 @@ REPLICATED = {
 }
 
 
-def master_weights(architecture: Architecture, seed: int, dtype: torch.dtype = torch.bfloat16) -> Tensors:
-    """Unsharded weights N(0, .02) under canonical names, the head before its scale, and the FP32 scale."""
+def master_weights(architecture: Architecture, seed: int) -> Tensors:
+    """Unsharded BF16 weights N(0, .02) under canonical names, the head before its scale, and the FP32 scale."""
     rng = np.random.default_rng(seed)
     drawn = {
-        name: torch.from_numpy(rng.standard_normal(shape, dtype=np.float32) * np.float32(0.02)).to(dtype)
+        name: torch.from_numpy(rng.standard_normal(shape, dtype=np.float32) * np.float32(0.02)).bfloat16()
         for name, shape in shapes(architecture).items()
     }
     return drawn | {SCALE: torch.tensor(1.25)}

@@ -45,6 +45,9 @@ def commit(run_dir: Path, root: Path) -> list[Path]:
 def _results(registry: dict[str, claims.Claim], record: records.NotebookRecord) -> dict[str, dict[str, Any]]:
     judged = {id: line for id, line in record.claims.items() if id in registry and not _later(line)}
     results = {id: scoreboard.from_record(registry[id], line) for id, line in judged.items()}
+    for id in results:  # whoever doubts a verdict can judge it again
+        if registry[id].kind == "reduced":
+            results[id]["placebo"] = judged[id]["placebo"]
     skipped = {"status": "not run", "here": "", "got": None}
     return results | {id: {**skipped, "reason": why} for id, why in record.skips.items() if id in registry}
 

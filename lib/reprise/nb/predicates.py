@@ -14,6 +14,8 @@ from decimal import Context, Decimal
 from fractions import Fraction
 from functools import cache
 
+from reprise.printed import half_unit
+
 PRINTED_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 MIN_SEEDS = 5  # fewer independent runs give an interval too wide to mean much; our choice
 EXACT = Context(prec=60)  # every float64 near a printed figure subtracts from it without rounding
@@ -55,15 +57,6 @@ def number(value) -> int | float:
     if not finite:
         raise Malformed("NaN" if math.isnan(value) else "infinite")
     return value
-
-
-def half_unit(printed: str) -> Decimal:
-    """Half a unit of the last digit printed: "7.5" -> 0.05, "50" -> 0.5, "1.5e3" -> 50.
-
-    >>> str(half_unit("-19.88"))
-    '0.005'
-    """
-    return Decimal(5).scaleb(Decimal(printed).as_tuple().exponent - 1)
 
 
 def equals(claim, got) -> bool:

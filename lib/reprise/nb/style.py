@@ -9,6 +9,7 @@ from reprise.errors import RepriseError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # M. Okabe and K. Ito, Color Universal Design (2008); yellow is left out, it vanishes on white
 PALETTE = {
@@ -52,6 +53,11 @@ def use() -> None:
     from cycler import cycler
 
     matplotlib.rcParams.update({**DEFAULTS, "axes.prop_cycle": cycler(color=list(PALETTE.values()))})
+
+
+def title(fig: Figure, text: str) -> None:
+    """What a picture found, from the left edge of the figure, so that long names of rows leave it the whole width."""
+    fig.suptitle(text, x=0.01, ha="left", fontweight="bold", fontsize=11)
 
 
 def reported(ax: Axes, value: float | tuple[float, float], *, axis: str = "y", label: str = "reported") -> None:

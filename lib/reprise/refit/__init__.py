@@ -11,15 +11,19 @@ True
 
 Where to find what the paper describes:
 
-    change detection       bits, delta, sparsity (rounding laws, entropy bound)
-    value encoding         operations, locations, values, scan and kernels; payload, frame and header for the bytes
+    change detection       delta.diff_bits: the set C of changed bits; bits; sparsity (rounding laws, entropy bound)
+    value encoding         operations (XOR mask, overwrite), locations, values, scan and kernels; payload, frame and
+                           header for the bytes; which tensors may travel as XOR: placement/copy_plan.mixed
     in-place application   apply, digests
     whole checkpoints      checkpoints/: checkpoint (the pair), checkpoint_diff, checkpoint_apply, checkpoint_stats;
                            safetensors_file, container, manifest, streams, staging
-    ownership, projection  placement/: ownership, projection
-    native placement       placement/: copy_plan, copy_recorder, overlaps, placements, through_loader, plan_check
-    recovery               recovery/: resident, chunk_plan, parts, attempt, baseline, fingerprint
-    joint commit           recovery/: commit_log, coordinator; transport/object_commit
+    ownership              placement/ownership: the hash of a name that picks the owner
+    direct projection      placement/projection: AffineMap is pi; Residual, its flags and its record D are the
+                           residual conversion
+    native placement       placement/: copy_recorder watches a loader's copies, copy_plan applies along them,
+                           plan_check tests Proposition 1; placements, overlaps, index_probe, through_loader
+    recovery               recovery/: receiver, resident, chunk_plan, parts, attempt, baseline B, fingerprint
+    joint commit           recovery/: commit_log (the record K = (v, g)), coordinator; transport/object_commit
     transport              transport/: places, bundle, store_transport; relay_transport, _node, _link, _messages, _tree;
                            intake and gate at the receiver; push_pull
     latency                latency

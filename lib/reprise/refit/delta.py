@@ -105,6 +105,10 @@ class Delta:
         """Number of changed elements."""
         return sum(record.index.size for record in self.tensors)
 
+    def with_op(self, op: str) -> Delta:
+        """The same changes, all stored by one operation; errors as `TensorDelta.with_op`."""
+        return replace(self, tensors=tuple(record.with_op(op) for record in self.tensors))
+
 
 @dataclass(frozen=True)
 class Pair:

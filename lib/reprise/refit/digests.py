@@ -36,12 +36,6 @@ def chunk_slices(elements: int, chunk: int):
     return (slice(start, min(start + chunk, elements)) for start in range(0, elements, chunk))
 
 
-def chunk_digests(words: np.ndarray, chunk: int = CHUNK) -> np.ndarray:
-    """[chunk_count] uint64 digests of the bytes of each chunk of `words`."""
-    parts = (digest(words[part]) for part in chunk_slices(words.size, chunk))
-    return np.fromiter(parts, np.uint64, chunk_count(words.size, chunk))
-
-
 def changed_chunks(index: np.ndarray, elements: int, chunk: int) -> np.ndarray:
     """[chunk_count] bool: which chunks hold an element of the sorted int64 `index`."""
     return np.diff(chunk_bounds(index, elements, chunk)) > 0

@@ -83,13 +83,6 @@ def one_positions(packed: np.ndarray) -> np.ndarray:
     return 8 * held[row] + bit
 
 
-def byte_entropy_bits(data: np.ndarray) -> float:
-    """Order-0 entropy of all of the uint8 `data`, in bits: what an entropy coder needs for it."""
-    counts = np.bincount(data, minlength=1)
-    counts = counts[counts > 0]
-    return float((counts * (np.log2(data.size) - np.log2(counts))).sum())
-
-
 def _escaped(gaps: np.ndarray) -> np.ndarray:
     ends = np.cumsum(gaps // ESCAPE + 1) - 1
     data = np.full(ends[-1] + 1 if ends.size else 0, ESCAPE, np.uint8)

@@ -34,10 +34,10 @@ def encode(delta: Delta, op: str | None = "add", level: int = 1) -> bytes:
     """
     if not isinstance(delta, Delta):
         raise RefitSchemaError(f"delta: {type(delta).__name__}, expected a Delta, as diff_bits returns it")
-    records = [record if op is None else record.with_op(op) for record in delta.tensors]
-    for record in records:
+    delta = delta if op is None else delta.with_op(op)
+    for record in delta.tensors:
         record.check()
-    return _write(delta, ((record, record.op, record.chunk, scan_record(record)) for record in records), level)
+    return _write(delta, ((record, record.op, record.chunk, scan_record(record)) for record in delta.tensors), level)
 
 
 def encode_pair(old, new, op: str = "add", level: int = 1, chunk: int = CHUNK, **transfer) -> bytes:

@@ -8,8 +8,10 @@
 Where to find what the paper describes:
 
     criteria, weights, typed graph (3.1, 3.2)   graph; reward_model and rubric_file for the layouts of training data
-    conditional model, retentions (3.3)         retention
-    linear update, reward (3.4, 3.5)            aggregate for one prompt; batch, programs, registers for a training step
+    flat sum, reward (equations 2, 14)          aggregate; what they are divided by: validate.denominator
+    conditional model alpha (equations 6-9)     marginals; retention: lambda by type (table 7) and its exponent (4.5)
+    linear update (equations 10-13)             marginals.mean_field_program; run by aggregate for one prompt, by batch,
+                                                programs and registers for a training step
     exact marginals (appendix B.2)              marginals (moments), elimination (dense graphs), bounds
     hard gating, several parents (4.1, 4.7)     gates
     graph construction (appendix A)             build; judging, judge_questions and the judges: rule_judge,

@@ -67,39 +67,40 @@ def make_verl_reward(
     choose("shape", shape, SHAPES)
     if on_missing == "none":
         raise RubricError("on_missing='none': verl knows no reward that is ignored: expected skip, zero or error")
-    core = RewardRows(scorer, on_missing, options)
-
-    def row(response: Any, extra_info: Any) -> Row:
-        extra = _extra(extra_info)
-        return Row(message_text(extra.get(prompt_column)), str(response), graph_of(extra.get(column)))
-
-    def rows(responses: Sequence[str], extra_infos: Sequence | None) -> list[Row]:
-        infos = [None] * len(responses) if extra_infos is None else extra_infos
-        if len(infos) != len(responses):
-            raise RubricError(f"extra_infos: {len(infos)}: expected {len(responses)}, one a response")
-        return [row(*each) for each in zip(responses, infos, strict=True)]
+    core, columns = RewardRows(scorer, on_missing, options), (prompt_column, column)
 
     if shape == "batch":
 
         def compute_score(data_sources=None, solution_strs=(), ground_truths=None, extra_infos=None, **kwargs):
-            batch = rows(solution_strs, extra_infos)
+            batch = _verl_rows(solution_strs, extra_infos, *columns)
             results = _run(core.arewards(batch)) if core.is_async else core.rewards(batch)
             return [_columns(each, log) for each in results]
 
     elif core.is_async:
 
         async def compute_score(data_source=None, solution_str="", ground_truth=None, extra_info=None, **kwargs):
-            (result,) = await core.arewards([row(solution_str, extra_info)])
+            (result,) = await core.arewards(_verl_rows([solution_str], [extra_info], *columns))
             return _columns(result, log)
 
     else:
 
         def compute_score(data_source=None, solution_str="", ground_truth=None, extra_info=None, **kwargs):
-            (result,) = core.rewards([row(solution_str, extra_info)])
+            (result,) = core.rewards(_verl_rows([solution_str], [extra_info], *columns))
             return _columns(result, log)
 
     compute_score.__name__ = compute_score.__qualname__ = name
     return compute_score
+
+
+def _verl_rows(responses: Sequence[str], extra_infos: Sequence | None, prompt_column: str, column: str) -> list[Row]:
+    infos = [None] * len(responses) if extra_infos is None else extra_infos
+    if len(infos) != len(responses):
+        raise RubricError(f"extra_infos: {len(infos)}: expected {len(responses)}, one a response")
+    extras = map(_extra, infos)
+    return [
+        Row(message_text(extra.get(prompt_column)), str(response), graph_of(extra.get(column)))
+        for response, extra in zip(responses, extras, strict=True)
+    ]
 
 
 def make_trl_reward(

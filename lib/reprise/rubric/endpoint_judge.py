@@ -1,17 +1,17 @@
 """A judge behind an OpenAI-compatible endpoint: roles and labels of a rubric, and scores of a response.
 
 Answers are asked for as JSON by a schema; an endpoint that refuses schemas is asked for plain JSON from then on. What
-comes back is checked against the question, and only an answer that passed is kept on disk.
+comes back is checked against the question, and only an answer that passed is kept.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from reprise.chat_endpoint import Endpoint, EndpointError, EndpointRefused, Reply, ReplyCache
+from reprise.chat_endpoint import Endpoint, EndpointError, EndpointRefused
+from reprise.chat_replay import Completion, ReplayCache, chat_request
 from reprise.rubric.graph import Criterion, RubricGraph
 from reprise.rubric.judge_questions import Question, ask_labels, ask_roles, ask_scores
 from reprise.rubric.judging import JudgeFailed, Label, Pair
@@ -31,7 +31,7 @@ class OpenAIJudge:
 
     Args:
         base_url, model: of the endpoint.
-        cache: folder of checked answers; None asks anew each time.
+        cache: of checked answers; None asks anew each time.
         policy: for a verdict and a probability that contradict each other; see `normalise_verdict`.
         endpoint: further arguments of `reprise.chat_endpoint.Endpoint`, such as key_variable.
 
@@ -43,12 +43,11 @@ class OpenAIJudge:
     """
 
     def __init__(
-        self, base_url: str, model: str, *, cache: str | Path | None = None, policy: str = "flip", **endpoint: Any
+        self, base_url: str, model: str, *, cache: ReplayCache | None = None, policy: str = "flip", **endpoint: Any
     ):
         normalise_verdict(True, 1.0, policy)  # refuses an unknown policy before anything is asked
         self.chat = Endpoint(base_url, model, **endpoint)
-        self.cache = None if cache is None else ReplyCache(cache)
-        self.policy, self.contradictions = policy, 0
+        self.cache, self.policy, self.contradictions = cache, policy, 0
         self._schemas = True  # until the endpoint refuses one
 
     def roles(self, prompt: str, criteria: Sequence[Criterion]) -> list[str]:
@@ -110,24 +109,22 @@ class OpenAIJudge:
         return [{"type": "json_schema", "json_schema": schema}, PLAIN] if self._schemas else [PLAIN]
 
     def _kept(self, question: Question) -> list | None:
-        text = None if self.cache is None else self.cache.get(self._address(question))
-        try:
-            return None if text is None else question.read(text)
-        except JudgeFailed:  # kept by another version of this library
-            return None
+        kept = None if self.cache is None else self.cache.get(self._request(question))
+        return None if kept is None else question.read(kept.text)
 
-    def _address(self, question: Question) -> dict[str, Any]:
-        # without the response format: which of the two the endpoint takes is no part of the question
-        return {"endpoint": self.chat.base_url, **self.chat.request(question.messages)}
+    def _request(self, question: Question) -> dict[str, Any]:
+        # the schema and not the response format: which of the two the endpoint takes is no part of the question
+        settings = dict(temperature=self.chat.temperature, max_tokens=self.chat.max_tokens)
+        return chat_request(self.chat.model, question.messages, **settings, extra={"schema": question.schema})
 
-    def _read(self, question: Question, reply: Reply, form: Mapping[str, Any]) -> list:
+    def _read(self, question: Question, reply: Completion, form: Mapping[str, Any]) -> list:
         if form is PLAIN:  # taken where a schema was not: that was refused, and not the question
             self._schemas = False
         if reply.finish == "length":
             raise JudgeFailed(f"{question.name}: the reply was cut off: expected a shorter one, or more max_tokens")
         answer = question.read(reply.text)
         if self.cache is not None:
-            self.cache.put(self._address(question), reply.text)
+            self.cache.put(self._request(question), reply)
         return answer
 
 

@@ -93,9 +93,9 @@ class FCPReport:
     edge_types: tuple[EdgeType, ...]
     unit: str
 
-    def reduction(self, method: str, baseline: str = "flat") -> float | None:
-        """1 - L(method) / L(baseline); None without a case or where the baseline leaks nothing."""
-        ours, theirs = (self.methods[name].leakage for name in (method, baseline))
+    def reduction(self, method: str) -> float | None:
+        """1 - L(method) / L(flat); None without a case or where flat aggregation leaks nothing."""
+        ours, theirs = (self.methods[name].leakage for name in (method, "flat"))
         return 1 - ours.estimate / theirs.estimate if ours and theirs and theirs.estimate else None
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from reprise.nb import style
 from reprise.nb.style import PALETTE, REPORTED
 
 if TYPE_CHECKING:
@@ -61,10 +62,13 @@ def crossover(caches: pd.DataFrame, marks: dict[str, float], step: float, added:
     ):
         ax.axhline(value, color=REPORTED, linestyle=":", linewidth=1.4)
         label = f"{text}: {value:.0f} s"
-        ax.annotate(label, (x, value), (0, up), textcoords="offset points", ha=side, size=8, color=REPORTED)
+        ax.annotate(label, (x, value), (0, up), textcoords="offset points", ha=side, size=8, color=REPORTED,
+                    bbox={"facecolor": "white", "linewidth": 0, "pad": 0.5, "alpha": 0.85})  # fmt: skip
     for name, value in marks.items():
         ax.axvline(value, color=REPORTED, linewidth=1, alpha=0.6)
-        ax.annotate(name, (value, 3e5), (3, 0), textcoords="offset points", size=8, color=REPORTED, va="top")
+        side, shift = ("left", (3, 0)) if value < 100 else ("right", (-3, -12))
+        place = {"xytext": shift, "textcoords": "offset points", "ha": side, "va": "top"}
+        ax.annotate(name, (value, 3e5), size=8, color=REPORTED, **place)
     ax.set(xscale="log", yscale="log", xlim=(0.5, 1000), ylim=(1, 3e5), title=title)
     ax.set(xlabel="bandwidth (GB/s)", ylabel="one pass over a step's cache (s)")
     ax.legend(loc="center left", bbox_to_anchor=(1, 0.5))
@@ -90,10 +94,11 @@ def per_token(table: pd.DataFrame, printed: dict[str, float], title: str) -> Fig
         ax.annotate(f"{left[row]:.4g}", (left[row], row), (4, -3), textcoords="offset points", size=8)
         if name in printed:
             ax.plot([printed[name]] * 2, [row - 0.42, row + 0.42], color="black", linestyle=":", linewidth=2)
-    ax.plot([], [], color="black", linestyle=":", linewidth=2, label="printed")
+    ax.plot([], [], color="black", linestyle=":", linewidth=2, label="printed in the paper")
     ax.set_yticks(range(len(table)), table.index)
     ax.set_ylim(len(table) - 0.5, -0.5)
-    ax.set(xlabel="guidance a token (KiB)", xlim=(0, left.max() * 1.1), title=title)
+    ax.set(xlabel="guidance a token (KiB)", xlim=(0, left.max() * 1.1))
+    style.title(fig, title)
     ax.legend(loc="lower right")
     return fig
 
@@ -121,6 +126,7 @@ def side_information(costs: pd.DataFrame, title: str) -> Figure:
         ax.annotate(note, (end, row), (7, -3), textcoords="offset points", size=8)
     ax.set_yticks(range(len(costs)), costs.label)
     ax.set_ylim(len(costs) - 0.5, -0.5)
-    ax.set(xlabel="bits a value", xlim=(0, 2.6), title=title)
+    ax.set(xlabel="bits a value (beside a bar: the same, and bytes a token)", xlim=(0, 2.6))
+    style.title(fig, title)
     ax.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     return fig

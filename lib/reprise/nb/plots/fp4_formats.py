@@ -69,6 +69,8 @@ def disagreements(rows: pd.DataFrame, order: Sequence[str], columns: Mapping[tup
     ax.grid(visible=False)
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)
+    key = "a number: codes that differ from the definition; sc.: block scales that differ; blank: no such format"
+    fig.supxlabel(key, fontsize=8, x=0.99, ha="right")
     return fig
 
 
@@ -118,7 +120,7 @@ def reconstruction(rows: pd.DataFrame, failing: Mapping[str, Sequence[Sequence[f
         ax.set_title(title, fontsize=10, fontweight="normal")
         ax.set_xlabel("|z|")
     axes[0].set_ylabel("reconstructed magnitude")
-    axes[0].legend(fontsize=8, loc="upper left")
+    fig.legend(*axes[0].get_legend_handles_labels(), fontsize=9, loc="outside lower center", ncols=4)
     return fig
 
 

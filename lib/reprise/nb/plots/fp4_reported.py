@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from reprise.nb import style
+from reprise.nb.plots.fp4_methods import COLOURS
 from reprise.nb.style import PALETTE, REPORTED
 
 if TYPE_CHECKING:
@@ -14,13 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = {
-    "BF16": PALETTE["black"],
-    "QAT": PALETTE["orange"],
-    "QaRL": PALETTE["sky"],
-    "QUADS": PALETTE["green"],
-    "TRACE": PALETTE["vermilion"],
-}
 LABEL = "reported by the paper, not measured"
 
 
@@ -52,6 +47,7 @@ def scores_by_setting(scores: pd.DataFrame, title: str) -> Figure:
     ax.set_yticks(range(len(settings)), settings)
     ax.set_ylim(len(settings) - 0.5, -0.5)
     ax.set(xlabel="average of four benchmarks (%)", title=title)
+    ax.set_ylabel("W/A: weights, activations\nKV: keys and values", fontsize=8, color=REPORTED)
     ax.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     stamp(fig)
     return fig
@@ -77,7 +73,8 @@ def recomputed(offsets: pd.DataFrame, title: str) -> Figure:
                 ax.annotate(f"{count}", (value, line), xytext=(0, 9), textcoords="offset points", ha="center", size=8)
     ax.set_yticks(range(len(kinds)), kinds)
     ax.set_ylim(len(kinds) - 0.4, -0.7)
-    ax.set(xlabel="recomputed minus printed (units of the last digit printed)", xlim=(-1.3, 1.3), title=title)
+    ax.set(xlabel="recomputed minus printed (units of the last digit printed)", xlim=(-1.3, 1.3))
+    style.title(fig, title)
     ax.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     stamp(fig)
     return fig
@@ -107,7 +104,7 @@ def information_kept(kept: pd.DataFrame, references: dict[str, float], error: fl
         ax.set_xlabel(label)
         for name, value in references.items():
             ax.axhline(value, color=COLOURS[name], linestyle="--", linewidth=1.2, label=name)
-    left.set(ylabel="average score (%)\nbar: 2 s.e. of a difference", title=title)
+    left.set(ylabel="average score (%)\nbar: 2 standard errors\nof a difference", title=title)
     right.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     stamp(fig)
     return fig

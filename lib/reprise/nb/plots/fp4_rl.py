@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from reprise.nb.plots.fp4_methods import colour
 from reprise.nb.style import PALETTE
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-LOOKS = {
-    "BF16": (PALETTE["black"], "-"),
-    "QAT": (PALETTE["orange"], "-"),
-    "QUADS-like": (PALETTE["green"], "-"),
-    "TRACE": (PALETTE["vermilion"], "-"),
-    "TRACE, 1 bit, last half": (PALETTE["purple"], "-"),
-    "TRACE, permuted": (PALETTE["vermilion"], ":"),
-    "TRACE, 1 bit, last half, permuted": (PALETTE["purple"], ":"),
-}
+PERMUTED = ("TRACE, permuted", "TRACE, 1 bit, last half, permuted")  # controls
+LOOKS = {name: (colour(name), "-") for name in ("BF16", "QAT", "QUADS-like", "TRACE", "TRACE, 1 bit, last half")}
+LOOKS |= {name: (colour(name), ":") for name in PERMUTED}
 
 
 def summary(curves: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
@@ -46,14 +41,14 @@ def bands(
         permuted: whether the controls with permuted guidance are drawn too.
         shaded: variants whose range over seeds is drawn as a band; more than two hide one another.
     """
-    for name, (colour, line) in LOOKS.items():
+    for name, (ink, line) in LOOKS.items():
         rows = summary[(summary.variant == name) & (summary.measure == measure)].sort_values("step")
         if rows.empty or (line == ":" and not permuted):
             continue
         drawn = rows[["mean", "min", "max"]].rolling(smooth, center=True, min_periods=1).mean()
-        ax.plot(rows.step, drawn["mean"], line, color=colour, label=name, linewidth=1.4)
+        ax.plot(rows.step, drawn["mean"], line, color=ink, label=name, linewidth=1.4)
         if name in shaded:
-            ax.fill_between(rows.step, drawn["min"], drawn["max"], color=colour, alpha=0.15, linewidth=0)
+            ax.fill_between(rows.step, drawn["min"], drawn["max"], color=ink, alpha=0.15, linewidth=0)
     ax.set_xlabel("step")
 
 
@@ -64,9 +59,9 @@ def intervals(ax: Axes, found: Mapping[str, tuple[float, float, float]]) -> None
         found: label -> (mean, low, high).
     """
     for row, (mean, low, high) in enumerate(found.values()):
-        colour = PALETTE["vermilion"] if low > 0 or high < 0 else "#888888"
-        ax.plot([low, high], [row, row], color=colour, linewidth=2)
-        ax.plot(mean, row, "o", color=colour)
+        ink = PALETTE["black"] if low > 0 or high < 0 else "#aaaaaa"
+        ax.plot([low, high], [row, row], color=ink, linewidth=2)
+        ax.plot(mean, row, "o", color=ink)
     ax.axvline(0, color="black", linewidth=0.8)
     ax.set_yticks(range(len(found)), list(found))
     ax.set_ylim(len(found) - 0.5, -0.5)

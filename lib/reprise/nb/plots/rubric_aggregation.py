@@ -12,7 +12,7 @@ from reprise.nb.style import PALETTE
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-METHOD_COLOURS = {"flat": "sky", "hard": "orange", "hard_transitive": "vermilion", "gear": "blue"}
+METHOD_COLOURS = {"flat": "orange", "hard": "vermilion", "hard_transitive": "green", "gear": "blue"}
 METHOD_LABELS = {
     "flat": "flat (the judge's scores)",
     "hard": "hard gating, direct parents",
@@ -51,15 +51,15 @@ def waterfall(
     """
     labels = [ends[0], *steps, ends[1]]
     at = start
-    ax.barh(0, start, color=PALETTE["sky"])
+    ax.barh(0, start, color=PALETTE[METHOD_COLOURS["flat"]])
     for row, change in enumerate(steps.values(), 1):
-        colour = PALETTE["vermilion"] if change < 0 else PALETTE["green"]
+        colour = "#888888" if change < 0 else PALETTE["green"]
         ax.barh(row, change, left=at, color=colour)
         right = max(at, at + change)
         ax.text(right + 0.01, row, f"{change:+.3f}", va="center", fontsize=8)
         ax.plot([at + change] * 2, [row - 0.4, row + 1.4], color="black", linewidth=0.6)
         at += change
-    ax.barh(len(labels) - 1, end, color=PALETTE["blue"])
+    ax.barh(len(labels) - 1, end, color=PALETTE[METHOD_COLOURS["gear"]])
     for row, value in ((0, start), (len(labels) - 1, end)):
         ax.text(max(value, 0) + 0.01, row, f"{value:.3f}", va="center", fontsize=8, fontweight="bold")
     ax.set_yticks(range(len(labels)), labels, fontsize=9)
@@ -83,12 +83,12 @@ def reward_curves(ax: Axes, scores: np.ndarray, rewards: Mapping[str, np.ndarray
         ax.plot(scores, values, line, color=PALETTE[METHOD_COLOURS[method]], label=METHOD_LABELS[method])
     ax.axvline(chosen, color="black", linewidth=1, linestyle=":")
     ax.set(xlabel="score of the parent", ylabel="reward of the response")
-    ax.legend(fontsize=7, loc="lower right", borderaxespad=0)
+    ax.legend(fontsize=7, loc="upper left", borderaxespad=0)
 
 
 def suppression_bars(ax: Axes, labels: Sequence[str], suppressed: Sequence[float]) -> None:
     """How much of each dependent criterion unmet parents take."""
-    ax.barh(range(len(labels)), suppressed, color=PALETTE["vermilion"])
+    ax.barh(range(len(labels)), suppressed, color="#888888")
     ax.set_yticks(range(len(labels)), labels, fontsize=9)
     ax.invert_yaxis()
     ax.set(xlim=(0, 1), xlabel="probability taken away, p - q")

@@ -26,7 +26,7 @@ EDGE_STYLES = {
     "built only": (PALETTE["vermilion"], "solid"),
     "drawn only": ("#999999", "dashed"),
 }
-BEND = "arc3,rad=0.08"  # so that the two directions of a pair do not cover each other
+BEND = "arc3,rad=0.14"  # so that the two directions of a pair do not cover each other
 
 
 def candidates(counts: pd.DataFrame, audit: pd.DataFrame) -> Figure:
@@ -90,7 +90,8 @@ def _graph(ax: Axes, rubric: Mapping) -> None:
     import networkx
 
     graph = networkx.DiGraph()
-    nodes, edges = rubric["nodes"], rubric["edges"]
+    edges = rubric["edges"]
+    nodes = _under_parents(rubric["nodes"], edges)
     for row in nodes.itertuples():
         graph.add_node(row.id, layer=row.level)
     place = networkx.multipartite_layout(graph, subset_key="layer", align="horizontal")
@@ -111,13 +112,28 @@ def _graph(ax: Axes, rubric: Mapping) -> None:
             ax=ax,
             connectionstyle=BEND,
         )
-    names = {(row.parent, row.child): row.type for row in edges.itertuples()}
-    networkx.draw_networkx_edge_labels(
-        graph, place, names, 0.64, font_size=7.5, ax=ax, rotate=False, connectionstyle=BEND
-    )
+    for number, row in enumerate(edges.itertuples()):
+        name, at = {(row.parent, row.child): row.type}, (0.56, 0.42)[number % 2]  # neighbours at different heights
+        networkx.draw_networkx_edge_labels(
+            graph, place, name, at, font_size=7.5, ax=ax, rotate=False, connectionstyle=BEND
+        )
     ax.set_title(rubric["title"], fontsize=10)
     ax.margins(0.14)
     ax.axis("off")
+
+
+def _under_parents(nodes: pd.DataFrame, edges: pd.DataFrame) -> pd.DataFrame:
+    """The rows level by level, each criterion near the middle of its parents, so that few edges cross."""
+    import pandas as pd
+
+    place, rows = {}, []
+    for _, level in nodes.groupby("level"):
+        parents = [[place[p] for p in edges.parent[edges.child == id] if p in place] for id in level.id]
+        middle = [np.mean(above) if above else 0.0 for above in parents]
+        level = level.assign(middle=middle).sort_values("middle", kind="stable")
+        place |= {id: rank - (len(level) - 1) / 2 for rank, id in enumerate(level.id)}
+        rows.append(level)
+    return pd.concat(rows)
 
 
 def judge_noise(noise: pd.DataFrame, scores: pd.DataFrame) -> Figure:
@@ -143,10 +159,10 @@ def judge_noise(noise: pd.DataFrame, scores: pd.DataFrame) -> Figure:
         bars = [np.minimum(1.96 * part.auc_error, room) for room in (part.auc, 1 - part.auc)]
         name = f"{label}, mean {means[ask]:.2f}"
         left.errorbar(at, part.auc, bars, fmt=marker, color=colour, elinewidth=1, markersize=5, label=name)
-    left.axhline(0.5, color=REPORTED, linestyle="--", linewidth=1.2, label="sees nothing")
+    left.axhline(0.5, color=REPORTED, linestyle="--", linewidth=1.2, label="chance")
     left.set_xticks(range(len(order)), order, rotation=40, ha="right")
     left.set(ylabel="P(true scores above false), 95 %", ylim=(0, 1.35), yticks=np.arange(0, 1.01, 0.25))
-    left.set_title("A model of 135M parameters cannot say what it can tell")
+    left.set_title("Asked yes or no, a model of 135M is blind; its likelihoods are not")
     left.legend(loc="upper left", fontsize=8.5, ncols=3)
     bins = np.linspace(0, 1, 21)
     for truth, colour, label in ((False, "#b6bec7", "does not hold"), (True, PALETTE["blue"], "holds")):

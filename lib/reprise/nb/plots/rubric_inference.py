@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from reprise.nb import style
 from reprise.nb.style import PALETTE, REPORTED
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def intervals(rows: pd.DataFrame, title: str) -> Figure:
     place = ((shown.exact - shown.mean_field) / width)[open_]
     right.hist(place, bins=20, range=(0, 1), color=PALETTE["blue"])
     right.set(xlabel="place of the exact value in its interval\n(0 linear update, 1 upper bound)", ylabel="criteria")
-    right.set_title(f"{len(place)} intervals are open, {len(shown) - len(place)} are points")
+    right.set_title(f"{len(place)} have a width, {len(shown) - len(place)} are one point")
     return fig
 
 
@@ -76,7 +77,7 @@ def reported_errors(rows: pd.DataFrame, reported: pd.DataFrame, title: str) -> F
         ax.set_xticks(range(len(names)), names)
         ax.set(ylim=(0, None), ylabel=f"mean absolute error of {subject}")
     axes[1].legend(fontsize=8)
-    fig.suptitle(title, x=0.01, ha="left", fontweight="bold", fontsize=11)
+    style.title(fig, title)
     return fig
 
 
@@ -93,7 +94,8 @@ def speed(ax: Axes, microseconds: pd.DataFrame) -> None:
         ax.plot([times.min(), times.max()], [row, row], color=colour, linewidth=3, alpha=0.4)
         ax.plot(times.median(), row, "o", color=colour, markersize=8)
         ax.text(times.median(), row - 0.25, f"{times.median():.2g}", ha="center", fontsize=9)
-    ax.set_yticks(range(len(microseconds.columns)), list(microseconds))
+    says = {"mean field": "batch, linear update", "exact": "batch, exact marginals"}
+    ax.set_yticks(range(len(microseconds.columns)), [says.get(name, f"one by one, {name}") for name in microseconds])
     ax.invert_yaxis()
     ax.margins(y=0.25)
     ax.set(xscale="log", xlim=(0.1, 100), xlabel="CPU microseconds a response (log scale)")
@@ -109,12 +111,14 @@ def program_size(ax: Axes, sizes: pd.DataFrame, limit: int) -> None:
     for density, colour in (("sparse", "blue"), ("dense", "orange")):
         part = sizes[sizes.density == density].groupby("criteria")
         median = part.terms.median()
-        label = "moments, K edges" if density == "sparse" else "moments, 4 edges a criterion"
+        label = "exact program, K edges" if density == "sparse" else "exact program, 4 edges a criterion"
         ax.plot(median.index, median, "o-", markersize=4, color=PALETTE[colour], label=label)
         ax.fill_between(median.index, part.terms.min(), part.terms.max(), color=PALETTE[colour], alpha=0.2, linewidth=0)
     states = sizes.groupby("criteria").enumeration.first()
     states = states[states <= 1e9]
-    ax.plot(states.index, states, "--", color="black", linewidth=1.2, label="all $2^K$ states, K nodes each")
-    ax.axhline(limit, color=REPORTED, linewidth=1, linestyle=":", label="limit: elimination takes over")
-    ax.set(yscale="log", xlabel="criteria K", ylabel="operands (log scale)")
+    ax.plot(states.index, states, "--", color="black", linewidth=1.2, label="enumeration: $2^K$ states, K nodes each")
+    ax.axhline(
+        limit, color=REPORTED, linewidth=1, linestyle=":", label="limit: above it another exact method takes over"
+    )
+    ax.set(yscale="log", xlabel="criteria K", ylabel="numbers read a response (operands)")
     ax.legend(fontsize=8)

@@ -36,8 +36,14 @@ def plane(rows: Any, reported: Any, mix: str) -> Figure:
             left.plot(point.leakage, point.preservation, marker, color=PALETTE[colour], markersize=5)
     left.plot(reported.leakage, reported.preservation, "*", color=REPORTED, markersize=12, label="reported (table 2)")
     for row in reported.itertuples():
-        place = {"xytext": (8, -3), "textcoords": "offset points", "fontsize": 8.5, "color": REPORTED}
-        left.annotate(row.aggregation, (row.leakage, row.preservation), **place)
+        place = {
+            "xytext": (-8, 5) if row.preservation > 0.9 else (8, -3),
+            "ha": "right" if row.preservation > 0.9 else "left",
+        }
+        name = {"gear": "GEAR"}.get(row.aggregation, row.aggregation)
+        left.annotate(
+            name, (row.leakage, row.preservation), textcoords="offset points", size=8.5, color=REPORTED, **place
+        )
     left.set(xlabel=f"leakage L ({mix} edges)", ylabel="preservation P", xlim=(-0.005, 0.125), ylim=(0, 1.05))
     left.legend(fontsize=8.5, loc="lower right")
     kept = rows.set_index(["mix", "population", "aggregation"]).preservation.unstack()
@@ -78,9 +84,11 @@ def allowed(curves: Any, shares: Any) -> Figure:
     for row, share in enumerate(shares.itertuples()):
         right.barh(row, 100 * (share.high - share.low), 0.4, left=100 * share.low, color=PALETTE["blue"])
         right.plot(100 * share.edges, row, "|", color=REPORTED, markersize=22, markeredgewidth=2.5)
-    right.plot([], [], "|", color=REPORTED, markersize=12, markeredgewidth=2.5, label="their share of all edges (4.7)")
+    right.plot(
+        [], [], "|", color=REPORTED, markersize=12, markeredgewidth=2.5, label="their share of all edges (section 4.7)"
+    )
     right.plot([], [], "s", color=PALETTE["blue"], label="share of leaked mass that fits")
     right.set_yticks(range(len(shares)), list(shares.what))
-    right.set(xlim=(0, 100), ylim=(len(shares) - 0.4, -0.9), xlabel="%")
+    right.set(xlim=(0, 100), ylim=(len(shares) - 0.4, -0.9), xlabel="share (%)", ylabel="parents of the child")
     right.legend(fontsize=8.5, loc="upper right")
     return fig

@@ -36,7 +36,7 @@ def gains(table: Any) -> Figure:
         ax.set_yticks(range(len(own)), list(own.method))
         ax.set(xlim=(50, 92), ylim=(len(own) - 0.4, -0.6))
         ax.set_xticks(range(50, 80, 5))
-        ax.set_xlabel("average validation score")
+        ax.set_xlabel("average validation score; band: 95 % of the gain")
         ax.set_title(backbone, fontsize=10, fontweight="normal")
     return fig
 
@@ -79,7 +79,7 @@ def candidates(panels: Mapping[str, tuple[Mapping[int, Sequence[int]], float]]) 
             colour = PALETTE["blue" if min(counts) <= mean else "orange"]
             ax.plot([foundations] * len(counts), counts, "o", color=colour)
         ax.axhline(mean, color=REPORTED, linestyle="--", linewidth=1.2, label=f"reported mean {mean:g}")
-        ax.set(xlabel="foundations among the criteria", ylabel="possible candidates", ylim=(-1, None))
+        ax.set(xlabel="foundations among the criteria", ylabel="possible candidate edges", ylim=(-1, None))
         ax.set_title(title, fontsize=10, fontweight="normal")
         ax.legend(fontsize=8.5, loc="upper left")
     return fig

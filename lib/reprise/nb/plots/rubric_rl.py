@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from reprise.nb import style
 from reprise.nb.style import PALETTE
 from reprise.stats import paired_t_interval
 
@@ -89,7 +90,7 @@ def forest(table: Any, title: str, xlabel: str) -> Figure:
     ax.set_ylim(height - 0.9, -1.6)
     ax.grid(axis="y", visible=False)
     ax.set_xlabel(xlabel)
-    ax.set_title(title)
+    style.title(fig, title)
     return fig
 
 

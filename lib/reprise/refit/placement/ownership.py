@@ -1,4 +1,4 @@
-"""Who sends an element, and the proof that every element is sent once.
+"""Who sends an element, and the refusal of one that nobody sends, or that two send differently.
 
 Replicas of a shard hold the same bits, so one of them is enough: a hash of the tensor's name picks it, the same on
 every rank and in every run, without a message. Source: NeMo-DCR, change detection and ownership; the hash is our
@@ -7,7 +7,7 @@ choice, since the paper only asks for a stable one (Python's own is salted).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
@@ -50,28 +50,6 @@ def owner(name: str, group_size: int) -> int:
     if group_size < 1:
         raise OwnershipError(f"group_size={group_size}: expected at least 1 rank for tensor {name!r}")
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") % group_size
-
-
-def check_owned_once(name: str, elements: int, owned: Mapping[str, Iterable[np.ndarray]]) -> None:
-    """Raise OwnershipError unless the owners' int64 canonical indices are 0 ... elements - 1, each exactly once.
-
-    Args:
-        owned: rank -> its index arrays.
-    """
-    ranks = list(owned)
-    holder = np.full(elements, -1, np.int32)
-    for position, rank in enumerate(ranks):
-        for index in owned[rank]:
-            _check_range(name, elements, rank, index)
-            taken = holder[index] >= 0
-            if taken.any():
-                k = int(index[taken.argmax()])
-                raise OwnershipError(f"tensor {name!r}: element {k} is owned by {ranks[holder[k]]} and by {rank}")
-            holder[index] = position
-            values, counts = np.unique(index, return_counts=True)
-            if values.size != index.size:
-                raise OwnershipError(f"tensor {name!r}: element {values[counts.argmax()]} is owned twice by {rank}")
-    _check_covered(name, holder >= 0)
 
 
 def assemble(name: str, elements: int, parts: Iterable[Part]) -> np.ndarray:

@@ -175,13 +175,11 @@ class Residual:
 
 
 def residual_flags(residuals: Sequence[Residual], changed: Collection[str]) -> np.ndarray:
-    """[residuals] bool: which depend on one of the local tensors that `changed` on this rank."""
+    """[residuals] bool: which depend on one of the local tensors that `changed` on this rank.
+
+    All ranks convert the logical or of their flags, an all-reduce, so that they convert the same tensors.
+    """
     return np.array([not each.depends.isdisjoint(changed) for each in residuals], bool)
-
-
-def reduce_flags(flags: Sequence[np.ndarray]) -> np.ndarray:
-    """Logical or over ranks: every rank then converts the same tensors."""
-    return np.logical_or.reduce(flags)
 
 
 def residual_record(name: str, baseline: Bits, parts: Iterable[Part]) -> tuple[TensorDelta, Bits]:

@@ -9,9 +9,7 @@ Source: NeMo-DCR, joint commit, which asks for a compare-and-set in the control 
 
 from __future__ import annotations
 
-import hashlib
 import json
-import threading
 import uuid
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -181,29 +179,6 @@ class ObjectStore(Protocol):
             PreconditionFailed: the condition does not hold.
             OSError: unknown whether it was written.
         """
-
-
-class MemoryObjectStore:
-    """An ObjectStore of one process, with S3's tags: the MD5 of the bytes."""
-
-    def __init__(self):
-        self._objects: dict[str, bytes] = {}
-        self._mutex = threading.Lock()
-
-    def get(self, key: str) -> tuple[bytes, str] | None:
-        with self._mutex:
-            return self._tagged(key)
-
-    def put(self, key: str, data: bytes, *, if_match: str | None) -> None:
-        with self._mutex:
-            held = self._tagged(key)
-            if if_match != (held and held[1]):
-                raise PreconditionFailed(f"{key}: tag {held and held[1]}, expected {if_match}")
-            self._objects[key] = data
-
-    def _tagged(self, key: str) -> tuple[bytes, str] | None:
-        data = self._objects.get(key)
-        return None if data is None else (data, hashlib.md5(data, usedforsecurity=False).hexdigest())
 
 
 class ObjectCommitLog(CommitLog):

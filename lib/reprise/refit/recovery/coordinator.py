@@ -16,37 +16,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Protocol
 
 from reprise.errors import RepriseError
 from reprise.refit.delta import Delta
 from reprise.refit.payload import encode
-from reprise.refit.recovery.attempt import Attempt, FencedError, Order
+from reprise.refit.recovery.attempt import Attempt, FencedError
 from reprise.refit.recovery.baseline import Baseline, FileBaseline
 from reprise.refit.recovery.commit_log import Commit, CommitConflict, CommitLog, signature
 from reprise.refit.recovery.fingerprint import fingerprint
 from reprise.refit.recovery.parts import repair, split
-from reprise.refit.recovery.resident import Outcome, Status
+from reprise.refit.recovery.receiver import Receiver
 
 PAYLOAD_BYTES = 1 << 26  # dense bytes a payload; a power cut can tear the chunks of one
 ATTEMPTS = 3
 EXCHANGES = 3  # tries of a compare-and-set whose store fails
-
-
-class Receiver(Protocol):
-    """A replica as the coordinator sees it: a `ResidentStore`, here or behind a transport.
-
-    Every method may raise OSError where the replica or the way to it fails, and what `ResidentStore` raises.
-    """
-
-    def status(self) -> Status: ...
-    def begin(self, attempt: Attempt) -> None: ...
-    def deliver(self, payload: bytes) -> Outcome: ...
-    def check(self, attempt: Attempt, payloads: int) -> str: ...
-    def commit(self, attempt: Attempt) -> None: ...
-    def stop_and_wait(self, order: Order) -> None: ...
-    def fingerprint(self) -> str: ...
-    def load(self, tensors: Mapping, version: int, generation: int = 0) -> None: ...
 
 
 class RefitFailed(RepriseError):

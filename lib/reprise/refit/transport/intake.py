@@ -11,28 +11,15 @@ Source: NeMo-DCR, pipelined transfer and request gate.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from reprise.refit.payload import read_header
 from reprise.refit.recovery.attempt import Attempt, FencedError, Order
-from reprise.refit.recovery.resident import Outcome, Status
+from reprise.refit.recovery.receiver import Weights
 from reprise.refit.transport.common import TransportError
 from reprise.refit.transport.gate import RequestGate
 
 MODES = ("sync", "async")
 STAGED_BYTES = 1 << 34
 GATE_TIMEOUT = 30.0  # seconds for running requests to end
-
-
-class Weights(Protocol):
-    """What changes: a `ResidentStore`, or anything that keeps its promises."""
-
-    def status(self) -> Status: ...
-    def begin(self, attempt: Attempt) -> None: ...
-    def deliver(self, payload: bytes) -> Outcome: ...
-    def check(self, attempt: Attempt, payloads: int) -> str: ...
-    def commit(self, attempt: Attempt) -> None: ...
-    def stop_and_wait(self, order: Order) -> None: ...
 
 
 class Intake:
