@@ -22,8 +22,8 @@ from reprise.audit.packed import PackedBatch, branch_sums, token_logprobs
 from reprise.durable import atomic_write
 from reprise.errors import RepriseError
 from reprise.labs.audit_vocabulary import CLOSE, RESPONSE_TOKENS, Vocabulary
+from reprise.labs.qwen3_moe import draw_weights
 
-INITIAL_STD = 0.02
 ROTARY_BASE = 1000.0  # our choice for rows of some hundred tokens
 CHECKPOINT_BYTES = 4_000_000
 
@@ -90,14 +90,7 @@ def build(rng: np.random.Generator, vocabulary: Vocabulary, **shape) -> AuditLM:
     Args:
         shape: width, layers, heads.
     """
-    model = AuditLM(vocabulary, **shape)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "norm" in name:
-                parameter.fill_(1.0)
-            else:
-                parameter.copy_(torch.from_numpy(rng.normal(0.0, INITIAL_STD, tuple(parameter.shape))))
-    return model
+    return draw_weights(AuditLM(vocabulary, **shape), rng)
 
 
 def copy_of(model: AuditLM) -> AuditLM:

@@ -6,6 +6,7 @@ the hidden half of the case, because the faults are about leaving them out.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -134,3 +135,30 @@ def _arguments(action: Action, faults: Faults, rng: np.random.Generator) -> dict
         elif name == "value" and rng.random() < faults.wrong_param:
             changed[name] = "not what was read"
     return changed
+
+
+def over_suites(suites: Sequence[list[Case]], faults: Faults, seed: int = 0, **options) -> list[Summary]:
+    """One agent's metric table on each suite, played once with seeds of its own; options as for `play`."""
+    return [suite_summary(suite, faults, 1, seed + k, **options) for k, suite in enumerate(suites)]
+
+
+def part_without_gap(summary: Summary) -> float:
+    """The smaller Part of V2 and V3 in percent, or 0 where any Gap is not 0."""
+    gap_free = all(rate.percent == 0 for rate in summary.gap.values())
+    return min(rate.percent for rate in summary.part.values()) if gap_free else 0.0
+
+
+def least_rise(summaries: Sequence[Summary]) -> float:
+    """The smallest step, in points, that Gap or Part (means of V2 and V3) makes along a series of agents."""
+    series = [[np.mean([r.percent for r in getattr(s, name).values()]) for s in summaries] for name in ("gap", "part")]
+    return float(np.diff(series).min())
+
+
+def gains(after: Sequence[Summary], before: Sequence[Summary], part: str = "ecs") -> np.ndarray:
+    """ECS gained on each suite, in points: over all protocols ("ecs") or the mean of V2 and V3 ("workflows")."""
+
+    def level(summary: Summary) -> float:
+        rates = row(summary)
+        return (rates["v2"] + rates["v3"]) / 2 if part == "workflows" else rates[part]
+
+    return np.array([level(a) - level(b) for a, b in zip(after, before, strict=True)])

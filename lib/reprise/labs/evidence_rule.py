@@ -78,6 +78,18 @@ def static_and_interactive(cases: Sequence[Case], skip: float, repeats: int, see
     return pd.DataFrame(rows, columns=["case", "reads", "static", "interactive"])
 
 
+def by_reads(table: pd.DataFrame) -> pd.DataFrame:
+    """Shares in percent at each number of reads, from `static_and_interactive`: columns static, interactive, gap."""
+    means = 100 * table.groupby("reads")[["static", "interactive"]].mean()
+    return means.assign(gap=means.static - means.interactive)
+
+
+def growth(table: pd.DataFrame) -> float:
+    """Correlation of the gap with the number of reads; 0 where the gap does not vary."""
+    gap = by_reads(table).gap
+    return float(np.corrcoef(gap.index, gap)[0, 1]) if gap.std() > 0 else 0.0
+
+
 def suited(cases: Sequence[Case], count: int = 43) -> list[Case]:
     """The first V1 cases with evidence that could forbid the action, taken from all domains in turn."""
     by_domain: dict[str, list[Case]] = {}

@@ -95,6 +95,11 @@ def random_model(config: Mapping, rng: np.random.Generator):
 
     model = Qwen3MoeForCausalLM(Qwen3MoeConfig(**config)).float()
     model.set_experts_implementation("eager")  # the reference loop: no backend choice that could differ between CPUs
+    return draw_weights(model, rng)
+
+
+def draw_weights(model, rng: np.random.Generator):
+    """The model itself, its matrices drawn in order from N(0, INITIAL_STD), its norm weights 1."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" in name:
